@@ -120,6 +120,24 @@ def test_each_round_times_its_graph_as_the_first_one(device: Device, monkeypatch
     assert {len(graphs) for graphs in rounds} == {1}
 
 
+def test_a_candidate_of_many_short_kernels_leaves_out_no_work(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What decides that, a single turn over fresh numbers, is timed as the first graph, too."""
+    device.later_s = 0.35e-6
+
+    def chain(source: Memory, out: Memory) -> None:
+        for at in range(8):
+            done = (lambda: np.copyto(out, source)) if at == 7 else lambda: None
+            device.enqueue("part", (out.ctypes.data, source.ctypes.data), 1e-6, done)
+
+    own = ModuleType("functions_of_a_fake")
+    vars(own).update(original=copying(device, 1e-5), chain=chain, arrays=lambda: (array(), 0 * array()))
+    monkeypatch.setitem(sys.modules, own.__name__, own)
+    setting = trials.Setting(f"{own.__name__}:arrays", 0.0, 0.0, "cold", None, 0.1, None)
+    found = trials.one_trial(f"{own.__name__}:original", f"{own.__name__}:chain", setting, False)
+    assert not found.refused
+    assert found.seconds == pytest.approx((1e-5, 8e-6), rel=0.05)
+
+
 def test_cold_copies_are_larger_than_the_cache_and_new_in_each_round(
     device: Device, monkeypatch: pytest.MonkeyPatch
 ) -> None:

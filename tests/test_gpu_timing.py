@@ -131,7 +131,7 @@ class Handless(Gpu):
         self.launch_s = launch_s
         self.graphs: list[int] = []
         self.taken: list[tuple[int, int]] = []
-        self.canaries: dict[str, Any] = {"memory": 1, "compute": 1}
+        self.lead_in: tuple[Any, ...] = (1, 1)
         self.lead_ins: list[tuple[Any, ...]] = []
         self.best_clock_mhz = 0.0
         self.clocks: list[float] = []

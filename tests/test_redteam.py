@@ -361,9 +361,6 @@ def test_a_cell_says_what_has_changed_since_it_was_measured_and_what_was_not_run
     assert "| `gate_shapes` | not run yet | refused (mended) |" in said
 
 
-# What a mend of ours or of the exploit has changed since the record: the cell stays until it is measured again.
-
-
 def test_the_page_has_the_tables_of_the_record_and_no_pass_of_ours() -> None:
     record, page = json.loads(redteam.JSON.read_text(encoding="utf-8")), redteam.PAGE.read_text(encoding="utf-8")
     assert record

@@ -242,14 +242,55 @@ def test_a_graph_is_timed_as_the_first_one(
 
 
 def test_without_thrust_nothing_is_sorted(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.modules["cupy"].cuda.thrust, "available", False)
+    monkeypatch.setattr(Cupy, "sort", lambda *_: pytest.fail("CuPy cannot sort without Thrust"))
+    gpu, _ = gpu_of(device, cell())
+    assert gpu.measure(cell())["seconds"] == pytest.approx(1e-5, rel=0.05)
+
+
+def test_an_error_of_a_sort_is_none_of_a_missing_thrust(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An earlier launch may have left it."""
     gpu, _ = gpu_of(device, cell())
 
-    def sort(_array: Any) -> None:
-        raise RuntimeError("Thrust is needed to use cupy.sort. Please install CUDA Toolkit")
+    def sort(*_: Any) -> None:
+        raise RuntimeError("merge_sort: failed on 2nd step: cudaErrorLaunchFailure")
 
-    monkeypatch.setattr(gpu.cupy, "sort", sort)
-    assert gpu.measure(cell())["seconds"] == pytest.approx(1e-5, rel=0.05)
-    assert gpu.unsorted is None
+    monkeypatch.setattr(Cupy, "sort", sort)
+    with pytest.raises(RuntimeError, match="cudaErrorLaunchFailure"):
+        gpu.measure(cell())
+
+
+# --- what earlier processes know -----------------------------------------------------------------------------------
+
+
+def known(gpu: Gpu, seconds: float) -> None:
+    gpu.budget = dataclasses.replace(gpu.budget, seconds={cell().key: seconds})
+
+
+@pytest.mark.parametrize("fault", ["lazy", "beyond"])
+def test_a_known_cell_that_is_wrong_is_caught_after_it_was_timed(device: Device, fault: str) -> None:
+    """In processes after the first one nothing is checked before."""
+    gpu, package = gpu_of(device, cell(), seed=3)
+    known(gpu, 1e-5)
+    if fault == "lazy":
+        package.lazy = True
+    else:
+        package.after = lambda out: ctypes.memset(out.ctypes.data + out.nbytes, 0, 1)
+    why = "elements wrong" if fault == "lazy" else "wrote 1 of the 4096 bytes after its output, when it was timed"
+    with pytest.raises(WrongOutput, match=why):
+        gpu.measure(cell())
+
+
+def test_a_known_cell_that_has_become_slow_is_checked_and_timed_as_a_slow_one(device: Device) -> None:
+    """Not by some hundred launches in a graph: at 0.1 s each they would take a minute."""
+    gpu, package = gpu_of(device, cell(), seconds=0.1, seed=3)
+    known(gpu, 2e-6)
+    launches = len(package.seen)
+    assert gpu.measure(cell())["seconds"] == pytest.approx(0.1, rel=0.01)
+    assert len(package.seen) - launches < 8
+    package.lazy = True
+    with pytest.raises(WrongOutput, match="elements wrong"):
+        gpu.measure(cell())
 
 
 # --- what a launch does besides ------------------------------------------------------------------------------------

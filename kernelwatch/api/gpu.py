@@ -149,8 +149,7 @@ class OnGpu:
     def _plan(self, sets: Sets) -> tuple[int, int, int]:
         """The number of sets over which a sample goes, its turns over them in a graph, and the replays of the graph."""
         few = min(len(sets), FEW)
-        graph, lead_in = self._enqueue(sets, few), tuple(self.replayer.canaries.values())
-        once_s = min(self.replayer.replay(graph, 1, 2, lead_in=lead_in)[0]) / few
+        once_s = min(self.replayer.replay(self._enqueue(sets, few), 1, 2, lead_in=self.replayer.lead_in)[0]) / few
         used = max(1, min(len(sets), round(TURN_S / once_s)))
         turns = max(1, round(min(GRAPH_NODES_MAX, SAMPLE_S / once_s) / used))
         return used, turns, max(1, round(SAMPLE_S / (once_s * used * turns)))
@@ -183,7 +182,7 @@ class OnGpu:
         if self.method == "host":
             return self._host_seconds(calls) / len(sets), calls.returned
         graph: Graph = self._capture(calls) if self.method == "graph" else calls
-        (seconds,), _, _ = self.replayer.replay(graph, 1, 1, lead_in=LEAD_INS * tuple(self.replayer.canaries.values()))
+        (seconds,), _, _ = self.replayer.replay(graph, 1, 1, lead_in=LEAD_INS * self.replayer.lead_in)
         return seconds / len(sets), calls.returned
 
     def _host_seconds(self, calls: FunctionCalls) -> float:

@@ -17,7 +17,7 @@ class Budget:
     """How long a measurement takes: `samples` samples of about `sample_s` seconds each, with at least one launch.
 
     `clocks_mhz`: by the cell's key, the SM clock at which earlier processes measured it; no higher one is waited for.
-    `seconds`: by the cell's key, the time of a pass that they measured, after they had checked the first launch.
+    `seconds`: by the cell's key, the time of a pass that they measured. They had checked what they timed.
     """
 
     samples: int

@@ -1,4 +1,4 @@
-"""Measures cells on a GPU: checks them first, then times them over rotating buffers by graph replays."""
+"""Measures cells on a GPU: checks them, and times them over rotating buffers by graph replays."""
 
 import math
 import secrets
@@ -203,7 +203,7 @@ class Gpu(RunDevice):
         the host took to enqueue it. Raises: WrongOutput.
         """
         direct = Direct(launch)
-        taken = self.take(direct, 1, 1, 1, tuple(self.canaries.values())) if known else self._checked(cell, direct)
+        taken = self.take(direct, 1, 1, 1, self.lead_in) if known else self._checked(cell, direct)
         return taken, direct.enqueue_s
 
     def _fill_exactly(self, cell: Cell, slot: int = 0) -> None:
@@ -223,19 +223,26 @@ class Gpu(RunDevice):
 
         `how`: it was launched, for messages. Returns the run as a sample. Raises: WrongOutput.
         """
-        operands = self._operands_of(cell)
-        ready = self._ready(cell, launch, 0)
-        end = self._slot_bytes(cell)[0][-1] + operands.arrays[-1].nbytes
+        ready, guard = self._ready(cell, launch, 0), self._guard(cell, 0)
+        taken = self.take(launch, 1, 1, 1, self.lead_in)
+        self._judge(cell, launch, ready, how)
+        self._unharmed(cell, guard, how)
+        if any(one.values for one in self._operands_of(cell).inputs):
+            self._fill(cell)  # the guard lies in the next set: an index there must be valid
+        return taken
+
+    def _guard(self, cell: Cell, slot: int) -> Array:
+        """The bytes after the last output of a set of buffers, set to GUARD."""
+        starts, size = self._slot_bytes(cell)
+        end = slot * size + starts[-1] + self._operands_of(cell).arrays[-1].nbytes
         guard = self.arena[end : end + GUARD_BYTES]
         self.cupy.cuda.runtime.memsetAsync(guard.data.ptr, GUARD, guard.nbytes, self.stream.ptr)
-        taken = self.take(launch, 1, 1, 1, tuple(self.canaries.values()))
-        self._judge(cell, launch, ready, how)
-        beyond = np.count_nonzero(guard.get(stream=self.stream) != GUARD)
-        if beyond:
+        return guard
+
+    def _unharmed(self, cell: Cell, guard: Array, how: str) -> None:
+        """Raises: WrongOutput if a launch wrote to a guard."""
+        if beyond := np.count_nonzero(guard.get(stream=self.stream) != GUARD):
             raise WrongOutput(f"{cell.name} wrote {beyond} of the {GUARD_BYTES} bytes after its output{how}")
-        if any(one.values for one in operands.inputs):  # the guard lies in the next set: an index there must be valid
-            self._fill(cell)
-        return taken
 
     def _check_afterwards(self, cell: Cell, launches: list[Callable[[], object]], timed: Graph) -> None:
         """Run what was timed once more, and check what it wrote over one of the sets of buffers, which nobody can know
@@ -245,8 +252,10 @@ class Gpu(RunDevice):
         once = self._returns or self._operands_of(cell).updated
         launch = Direct(launches[slot]) if once else timed
         ready = self._ready(cell, launch, slot)
+        guard = self._guard(cell, slot if once else len(launches) - 1)  # in no set that is launched after it
         launch.launch(self.stream)
         self._judge(cell, launch, ready, usage.afterwards(slot))
+        self._unharmed(cell, guard, ", when it was timed")
 
     def _ready(self, cell: Cell, launch: Graph, slot: int) -> _Ready:
         """Poison the outputs of a set of buffers, and note what its inputs hold."""
@@ -348,9 +357,8 @@ class Gpu(RunDevice):
         if samples == 1 and enqueue_s < LEAD_IN_S and not low:
             return first, None
         self._fill(cell)
-        lead_in = tuple(self.canaries.values())  # the cell as its own lead-in would cost as much as a sample
-        timed = self._queued([launch], 1)
-        return self.take_quietly(timed, 1, 1, samples, lead_in, self._own_mhz(cell)), timed
+        timed = self._queued([launch], 1)  # as its own lead-in it would cost as much as a sample
+        return self.take_quietly(timed, 1, 1, samples, self.lead_in, self._own_mhz(cell)), timed
 
     def _own_mhz(self, cell: Cell) -> float:
         return self.budget.clocks_mhz.get(cell.key, math.inf)
@@ -375,8 +383,7 @@ class Gpu(RunDevice):
     def _replayed_once(self, launches: list[Callable[[], object]], once: float) -> float:
         """The seconds of a launch in a graph. `once`: about these, more if something had to be loaded."""
         few = launches[: max(1, math.ceil(self.budget.sample_s / once))]
-        lead_in = tuple(self.canaries.values())
-        return min(self.replay(self._queued(few, len(few)), 1, 2, lead_in=lead_in)[0]) / len(few)
+        return min(self.replay(self._queued(few, len(few)), 1, 2, lead_in=self.lead_in)[0]) / len(few)
 
     def _enough(self, sets: int, once: float) -> tuple[int, int, int]:
         """The launches in a graph (whole turns over the sets of buffers), the replays in a sample, and the number of
@@ -441,7 +448,7 @@ class Gpu(RunDevice):
         return _Returned(self.cupy, self.stream, launches, count) if self._returns else self.graph(launches, count)
 
     def _measure(self, cell: Cell) -> Measurement:
-        """Measure a cell once: check it, time it, record the conditions and what a launch runs.
+        """Measure a cell once: time and check it, record the conditions and what a launch runs.
 
         "seconds" is the time of one pass (a launch, or its share if it repeats the work): the median over the samples,
         or their mean if the cell is hot. Raises: WrongOutput, NotHere, Absent.
@@ -457,8 +464,11 @@ class Gpu(RunDevice):
                 self._has_room(cell)
             known_s = self.budget.seconds.get(cell.key, math.inf) * repeats
             first, enqueue_s = self._check(cell, launches[0], known_s < SLOW_S)
+            if known_s < SLOW_S <= first["seconds"][0]:  # it waited for something, or has become slow
+                known_s = math.inf
+                first, enqueue_s = self._check(cell, launches[0], known=False)
             self._once = self._captured(cell, launches[0])
-            once, slots = min(first["seconds"][0], known_s), len(launches)
+            once, slots = first["seconds"][0], len(launches)
             takes: list[Take] = []
             if once >= SLOW_S:
                 taken, timed = self._take_slow(cell, launches[0], first, enqueue_s)

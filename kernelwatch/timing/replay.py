@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from kernelwatch.plan.problem import Array
 from kernelwatch.system import cache
+from kernelwatch.timing.launch import Calls
 from kernelwatch.timing.nvml import POWER_CAP, Nvml, State, limits
 
 SLOW_CLOCK = 0.75  # of the highest SM clock: a sample below it counts as throttled
@@ -35,7 +36,7 @@ LOW_CLOCK = "SM clock below its highest"
 WARM_UP_S = 0.15  # an idle GPU needs some 100 ms to raise its clocks
 CANARY_BYTES = 64 << 20
 CANARY_ROUNDS = 4096
-CANARY_NODES = 2
+CANARY_COPIES, CANARY_NODES = 16, 2
 UNSORTED = 64  # rows and columns of what is sorted before a graph is timed
 FILLS = {  # others: "fill"
     "float64": "fill_float64",
@@ -83,7 +84,7 @@ class Replayer:
     they launch."""
 
     best_clock_mhz = 0.0  # the highest SM clock seen in this process
-    unsorted: Any = None  # rows that `refresh` sorts; None if this CuPy cannot
+    unsorted: Any = None  # rows that `refresh` sorts; None if this CuPy was built without Thrust
 
     def __init__(self, nvml: Nvml) -> None:
         import cupy
@@ -104,12 +105,23 @@ class Replayer:
             self.kernels = {name: module.get_function(name) for name in names}
         self.stamps: Any = cupy.zeros((2, 3), cupy.int64)
         self.canary_memory = cupy.zeros(CANARY_BYTES, cupy.uint8)
-        self.unsorted = cupy.zeros((UNSORTED, UNSORTED), cupy.float64)
+        self.pool = (
+            cupy.cuda.MemoryPool()
+        )  # for sorts alone: the current allocator may be the user's, and its memory full
+        if cupy.cuda.thrust.available:
+            self.unsorted = cupy.zeros((UNSORTED, UNSORTED), cupy.float64)
 
     def warm_up(self) -> None:
         """Make the canaries, and run them until the clocks are up."""
+        half = CANARY_BYTES // 2
+        copy = self.vector_copy(self.canary_memory[:half], self.canary_memory[half:])
+        work = {"memory": (copy, CANARY_COPIES), "compute": (self._arithmetic("canary_compute"), CANARY_NODES)}
         with self.stream:
-            self.canaries = {"memory": self._canary_memory(), "compute": self._canary_compute()}
+            for launch, _ in work.values():
+                launch()
+            self.canaries = {name: self.graph([launch], nodes) for name, (launch, nodes) in work.items()}
+            # The same work without graphs: the graph that is timed behind it has to be the first one.
+            self.lead_in: tuple[Graph, ...] = tuple(Calls([launch], nodes) for launch, nodes in work.values())
             until = time.monotonic() + WARM_UP_S
             while time.monotonic() < until:
                 for graph in self.canaries.values():
@@ -122,7 +134,7 @@ class Replayer:
         """A graph of `nodes` launches, in turn from `launches`; all of them must have been compiled before.
 
         It is not uploaded to the GPU, which its first launch does: a graph that is uploaded and not launched makes each
-        kernel of other graphs take longer, as `refresh` tells.
+        kernel of other graphs take longer (docs/research/measuring.md).
 
         Raises: what a launch raises that cannot be captured; CuPy's errors.
         """
@@ -142,24 +154,16 @@ class Replayer:
         kernel = self.kernels["vector_copy"]
         return lambda: kernel((blocks,), (256,), (source, target, np.int64(source.nbytes)))
 
-    def _canary_memory(self) -> Graph:
-        half = CANARY_BYTES // 2
-        launch = self.vector_copy(self.canary_memory[:half], self.canary_memory[half:])
-        launch()
-        return self.graph([launch], 16)
+    def _arithmetic(self, kernel: str) -> Callable[[], object]:
+        """A launch of one of the kernels of dependent multiply-adds, with enough blocks to fill the GPU."""
+        blocks = int(self.properties["multiProcessorCount"]) * 8
+        return lambda: self.kernels[kernel]((blocks,), (256,), (self.stamps, np.int32(CANARY_ROUNDS)))
 
     def arithmetic(self, kernel: str) -> Graph:
-        """A graph of one of the kernels of dependent multiply-adds, with enough blocks to fill the GPU."""
-        blocks = int(self.properties["multiProcessorCount"]) * 8
-
-        def launch() -> None:
-            self.kernels[kernel]((blocks,), (256,), (self.stamps, np.int32(CANARY_ROUNDS)))
-
+        """A graph of one of the kernels of dependent multiply-adds."""
+        launch = self._arithmetic(kernel)
         launch()
         return self.graph([launch], CANARY_NODES)
-
-    def _canary_compute(self) -> Graph:
-        return self.arithmetic("canary_compute")
 
     def canary_seconds(self) -> dict[str, float]:
         """Canary -> the seconds that its graph takes now."""
@@ -171,17 +175,13 @@ class Replayer:
     def refresh(self) -> None:
         """Make the graph that is launched next the first one of the process, as far as the driver is concerned.
 
-        On an H200 the first graph or two of a process are fast. Once more graphs were launched, each kernel of every
-        graph takes 0.2 us longer, 0.35 us if its data are cold. CuPy's sort of rows, which CUDA's Thrust does, ends
+        On an H200 the first few graphs of a process are fast. Once more were launched, each kernel of every graph takes
+        0.2 us longer, 0.35 us if its data are cold. CuPy's sort of rows, which CUDA's Thrust does, ends
         that; docs/research/measuring.md has what else was tried. Without Thrust, nothing is done.
         """
-        if self.unsorted is None:
-            return
-        with self.stream:
-            try:
+        if self.unsorted is not None:
+            with self.stream, self.cupy.cuda.using_allocator(self.pool.malloc):
                 self.cupy.sort(self.unsorted)
-            except RuntimeError:  # this CuPy was built without Thrust
-                self.unsorted = None
 
     def replay(
         self,
@@ -193,15 +193,14 @@ class Replayer:
     ) -> tuple[list[float], float | None, Any]:
         """Time `samples` samples of `replays` replays each, all back to back.
 
-        `during`: called while the GPU works. `lead_in`: graphs that run before the samples; by default `graph` itself,
-        and no other graph has then been launched since the last `refresh`.
+        `during`: called while the GPU works. `lead_in`: what runs before the samples, no CUDA graphs; by default
+        `graph` itself. So no other graph was launched since the last `refresh`.
         Returns the seconds of each sample, the SM clock over all of them in MHz (None if unknown), and the result of
         `during`.
         """
         stamp, elapsed = self.kernels["stamp"], self.cupy.cuda.get_elapsed_time
         events = [self.cupy.cuda.Event() for _ in range(samples + 1)]
-        if not lead_in:
-            self.refresh()
+        self.refresh()
         for first in lead_in or (graph,):  # keeps the GPU busy while the host queues the rest
             first.launch(self.stream)
         stamp((1,), (1,), (self.stamps[0],))

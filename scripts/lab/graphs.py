@@ -58,22 +58,21 @@ def work(modules: int) -> dict[str, Any]:
     arrays = [cupy.random.rand(2, EDGE, EDGE).astype("f4") for _ in range(SETS)]
     launches: list[Callable[[], object]] = [kernel.bind(x, out=out) for x, out in arrays]
 
-    def us(graph: Any, refresh: bool) -> float:
-        """With nothing that precedes the samples but the graph itself."""
-        unsorted, replayer.unsorted = replayer.unsorted, replayer.unsorted if refresh else None
+    def us(graph: Any) -> float:
         seconds, _, _ = replayer.replay(graph, 2, 3)
-        replayer.unsorted = unsorted
         return round(min(seconds) * 1e6 / (2 * LAUNCHES), 3)
 
     with replayer.stream:
         launches[0]()
         graphs = [replayer.graph(launches, LAUNCHES) for _ in range(GRAPHS)]
-        found = {way: [us(graph, refresh=False) for graph in graphs] for way in ("first", "again")}
-        replayer.refresh()
-        found["after"] = [us(graph, refresh=False) for graph in graphs]
-        found["each"] = [us(graph, refresh=True) for graph in graphs]
+        refresh, replayer.refresh = replayer.refresh, lambda: None  # type: ignore[method-assign]
+        times = {way: [us(graph) for graph in graphs] for way in ("first", "again")}
+        refresh()
+        times["after"] = [us(graph) for graph in graphs]
+        replayer.refresh = refresh  # type: ignore[method-assign]
+        times["each"] = [us(graph) for graph in graphs]
     facts = {"gpu": replayer.gpu, "driver": replayer.nvml_facts.get("driver"), "cupy": cupy.__version__}
-    return {**facts, "modules": len(kept), "us": found}
+    return {**facts, "modules": len(kept), "us": times}
 
 
 def _loaded(cupy: Any, at: int) -> list[Any]:
