@@ -347,16 +347,24 @@ def test_a_gate_says_what_failed_and_how_many_passed(tmp_path: Path, capsys: Sai
     )
     gate.gate(project, Output())
     assert "gate: 1 passed in " in capsys.readouterr().out
-    assert gate.main(dataclasses.replace(project, gate=()), "gate", []) == 0
-    assert capsys.readouterr().out == "project.py names no gate: nothing to test\n"
     tests.write_text("def test_it():\n    pass\n\n\ndef test_next():\n    assert 1 + 1 == 3, 'this rung'\n")
     with pytest.raises(UserError, match="the gate failed; nothing was measured"):
         gate.gate(project, Output())
-    assert capsys.readouterr().out
-    assert gate.main(project, "gate", []) == 1
     said = capsys.readouterr().out
     assert "AssertionError: this rung" in said
     assert "test_it" not in said
+
+
+def test_the_exit_code_of_the_gate(monkeypatch: pytest.MonkeyPatch, capsys: Said) -> None:
+    project = dataclasses.replace(plan_project.load(ROOT), gate=())
+    assert gate.main(project, "gate", []) == 0
+    assert capsys.readouterr().out == "project.py names no gate: nothing to test\n"
+
+    def fail(*_: object) -> None:
+        raise gate.GateFailed("the gate failed")
+
+    monkeypatch.setattr(gate, "gate", fail)
+    assert gate.main(dataclasses.replace(project, gate=("tests",)), "gate", []) == 1
 
 
 def test_a_quick_look_keeps_away_from_a_recording_run(foreign: Project) -> None:
