@@ -9,10 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import anyio
 import pytest
-from mcp import Client, StdioServerParameters
-from mcp.client.stdio import stdio_client
 
 from kernelwatch.extras import mcp
 from tests.repositories import ROOT, new_project
@@ -51,12 +48,17 @@ def folder(tmp_path: Path, exact_api: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 def in_a_thread(work: Callable[..., Awaitable[Any]], *arguments: str) -> Any:
     """What a coroutine returns. A browser of other tests leaves a loop of events running in the main thread."""
+    import anyio  # here, as the SDK below: each of pytest-xdist's workers collects all tests, and one runs these
+
     with ThreadPoolExecutor(1) as pool:
         return pool.submit(anyio.run, work, *arguments).result()
 
 
 def asked(folder: Path, *calls: tuple[str, dict[str, Any]]) -> list[dict[str, Any]]:
     """What the server returns to these calls of one session, which runs as an agent would run it."""
+    from mcp import Client, StdioServerParameters
+    from mcp.client.stdio import stdio_client
+
     command = StdioServerParameters(
         command=sys.executable, args=["-m", "kernelwatch", "mcp"], env=dict(os.environ), cwd=folder
     )
