@@ -77,6 +77,9 @@ def test_a_run_tells_what_is_caught(
     said = capsys.readouterr().out.splitlines()
     assert said == [f"{SURVIVED}: unseen ({FILE})", f"{CAUGHT}: later ({FILE})"]  # what was caught is not run again
     assert "3 mutants; caught: 2; SURVIVED: 1." in mutants.RECORD.read_text()
+    monkeypatch.setattr(mutants, "mutants", lambda: [right, later])
+    assert mutants.main(["--new"]) == 0
+    assert capsys.readouterr().out == "mutants.md tells all of them to be caught\n"
     monkeypatch.setattr(mutants, "mutants", lambda: [dataclasses.replace(right, tests=("tests/test_it.py::test_no",))])
     assert mutants.main([]) == 2
     assert "tests/test_it.py::test_no" in capsys.readouterr().err

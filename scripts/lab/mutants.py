@@ -180,9 +180,13 @@ def main(arguments: list[str] | None = None) -> int:
     )
     parsed = parser.parse_args(arguments)
     known = recorded(RECORD.read_text(encoding="utf-8")) if parsed.new else {}
-    wanted = [mutant for mutant in chosen(parsed.word) if mutant not in known]
-    if not wanted:
+    named = chosen(parsed.word)
+    if not named:
         parser.error(f"no mutant has {' or '.join(parsed.word)} in its room, change or file")
+    wanted = [mutant for mutant in named if mutant not in known]
+    if not wanted:
+        print(f"{RECORD.name} tells all of them to be caught")
+        return 0
     with tempfile.TemporaryDirectory(prefix="mutants-") as name, ThreadPoolExecutor(os.cpu_count()) as pool:
         ready = Path(name, "repository")
         copy_to(ready)

@@ -22,7 +22,7 @@ from kernelwatch.system import lifeline
 READY_S = 300.0  # until it is ready: it may import PyTorch and compile
 ROUND_S = 60.0  # until a round is done
 SHOWN = 400  # characters of what a process says
-END_S = 10.0  # until it has ended when it is told to
+END_S = 10.0  # until it has ended when it is told to, or has closed its channel
 LEFT_S = 1.0  # until what ends with it has ended, too
 GONE_S = 5.0  # until what was killed is gone
 HELD_S = 20.0  # until all that it has started stands still
@@ -220,7 +220,7 @@ class Player:
             if said is None and self.process.poll() is None:
                 raise Refused(f"{self.name} did not answer within {limit_s:g} s")
             with suppress(subprocess.TimeoutExpired):
-                self.process.wait(LOOK_S)
+                self.process.wait(END_S)
             how = "closed its channel" if self.process.returncode is None else f"ended with {self.process.returncode}"
             raise Refused(
                 f"{self.name}: its process {how} in place of saying {expected.decode()}: {self._last_words()}"
