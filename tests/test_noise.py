@@ -159,6 +159,24 @@ def test_a_wrong_kernel_is_no_noise(runs: list[Group], project: Project, tmp_pat
     assert not (tmp_path / "results").exists()
 
 
+def test_a_wrong_kernel_costs_only_its_own_cells(
+    project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Also what it measured in an earlier run, in which it was right."""
+    wrong = group(state="failed").outcomes["transpose/padded"]
+    made = [group(1.0, 2.0), group(1.0, 4.0), group(1.0, 3.0)]
+    for at, one in enumerate(made):
+        one.outcomes["transpose/racy"] = wrong if at == 1 else group(5.0, 6.0).outcomes["transpose/padded"]
+    monkeypatch.setattr(noise, "measure", lambda *_: made.pop(0))
+    monkeypatch.setattr(noise, "machine_name", lambda: "here")
+    assert noise.main(project, "scripts/lab/noise", ["--runs", "3", "transpose"]) == 2
+    said = capsys.readouterr()
+    assert said.err == "transpose/racy failed: wrong\n"
+    assert "1 cells: median" in said.out
+    lines = map(json.loads, (tmp_path / "results/here/noise.jsonl").read_text().splitlines())
+    assert [line["key"] for line in lines] == ["transpose/padded"]
+
+
 def test_nothing_measured_is_said(runs: list[Group], capsys: pytest.CaptureFixture[str]) -> None:
     runs[:] = [group(state="na")]
     assert command("noise", ["--runs", "2", "transpose"], "scripts/lab/noise") == CANNOT

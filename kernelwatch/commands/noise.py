@@ -7,6 +7,8 @@ same command goes on where an interrupted one was.
 
 With --neighbors every other run has the other GPUs of this machine at work: whether a GPU measures as quietly beside
 busy ones as alone. That record is neighbors.jsonl.
+
+Exit code: 0; 2 if a cell failed, which is left out.
 """
 
 import json
@@ -63,30 +65,44 @@ def _forget(options: Options) -> None:
         left.unlink(missing_ok=True)
 
 
-def _run(project: Project, ops: list[str], options: Options) -> tuple[Processes, dict[str, object]]:
-    """What one run measures, and the facts of the machine. Raises: UserError if a cell fails or nothing can be
-    measured."""
-    processes: Processes = {}
-    facts: dict[str, object] = {}
-    why = "no cell is chosen"
-    for op in ops:
-        group = measure(project, op, "gpu", replace(options, only=options.only or project.op(op).noise_cells))
-        facts |= group.facts
-        for key, outcome in group.outcomes.items():
-            if outcome.state == "failed":
-                raise UserError(f"{key} failed: {outcome.reason}")
-            if outcome.measurements:
-                processes[key] = [*outcome.by_process("seconds").values()]
-            else:
+class _Runs:
+    """Runs of the cells of some ops, one after the other. `facts`: of the machine; `failed`: cell -> why it failed in
+    one of them."""
+
+    def __init__(self, project: Project, ops: list[str], only: str) -> None:
+        self._project, self._ops, self._only = project, ops, only
+        self.facts: dict[str, object] = {}
+        self.failed: dict[str, str] = {}
+
+    def run(self, options: Options) -> Processes:
+        """What one run measures. Raises: UserError if that is nothing."""
+        processes: Processes = {}
+        why = "no cell is chosen"
+        for op in self._ops:
+            only = self._only or self._project.op(op).noise_cells
+            group = measure(self._project, op, "gpu", replace(options, only=only))
+            self.facts |= group.facts
+            for key, outcome in group.outcomes.items():
+                if outcome.measurements:
+                    processes[key] = [*outcome.by_process("seconds").values()]
+                    continue
                 why = outcome.reason
-    if not processes:
-        raise UserError(f"nothing to record: {why}")
-    return processes, facts
+                if outcome.state == "failed":
+                    self.failed[key] = why
+                    why = f"{key} failed: {why}"
+        if not processes.keys() - self.failed.keys():
+            raise UserError(f"nothing to record: {why}")
+        return processes
 
+    def by_cell(self, runs: Sequence[Processes]) -> dict[str, list[list[float]]]:
+        """The seconds of each process of each run, by cell; those of one that failed in any run are no noise."""
+        return {key: [run[key] for run in runs if key in run] for run in runs for key in run if key not in self.failed}
 
-def _by_cell(runs: Sequence[Processes]) -> dict[str, list[list[float]]]:
-    """The seconds of each process of each run, by cell."""
-    return {key: [run[key] for run in runs if key in run] for run in runs for key in run}
+    def end(self) -> int:
+        """Say which cells failed; the exit code."""
+        for key, why in self.failed.items():
+            print(f"{key} failed: {why}", file=sys.stderr)
+        return 2 if self.failed else 0
 
 
 def _variation(values: Sequence[float]) -> float:
@@ -100,9 +116,8 @@ def _write(path: Path, fresh: dict[str, dict[str, object]], facts: dict[str, obj
     replace_lines(path, {key: {**figures, "who": who} for key, figures in fresh.items()})
 
 
-def _record(path: Path, runs: list[Processes], facts: dict[str, object]) -> dict[str, float]:
+def _record(path: Path, by_cell: dict[str, list[list[float]]], facts: dict[str, object]) -> dict[str, float]:
     """Write what the runs so far show; the variation between runs, by cell."""
-    by_cell = _by_cell(runs)
     medians = {key: [statistics.median(run) for run in own] for key, own in by_cell.items() if len(own) > 1}
     variation = {key: _variation(values) for key, values in medians.items()}
     fresh = {key: {"cv": cv, "medians_s": medians[key], "processes_s": by_cell[key]} for key, cv in variation.items()}
@@ -144,7 +159,7 @@ def beside(alone: Sequence[Sequence[float]], busy: Sequence[Sequence[float]]) ->
     return medians[1] / medians[0] - 1, quiet, loud
 
 
-def _neighbors(project: Project, ops: list[str], only: str, pairs: int) -> int:
+def _neighbors(project: Project, own: _Runs, pairs: int) -> int:
     """Measure in turns alone and beside busy GPUs. Raises: UserError without a second GPU."""
     others = machine.gpus()[1:]
     if not others:
@@ -154,14 +169,16 @@ def _neighbors(project: Project, ops: list[str], only: str, pairs: int) -> int:
     for number in range(2 * pairs):
         busy = number % 4 in (1, 2)  # alone, beside, beside, alone: a drift counts for both
         with _kept(project, f"neighbors{number + 1}") as options, _at_work(others if busy else []) as ended:
-            seconds, facts = _run(project, ops, replace(options, only=only))
+            seconds = own.run(options)
             if idle := ended():
                 _forget(options)  # what was measured beside idle GPUs is not to be taken up again
                 raise UserError(f"GPU {', '.join(idle)} stopped working within run {number + 1}; run the command again")
         runs[busy].append(seconds)
-        alone, loud = _by_cell(runs[False]), _by_cell(runs[True])
+        alone, loud = own.by_cell(runs[False]), own.by_cell(runs[True])
         loud = {key: seconds for key, seconds in loud.items() if key in alone}  # the others are n/a at times
-        _write(path, {key: {"busy": len(others), "alone_s": alone[key], "beside_s": loud[key]} for key in loud}, facts)
+        _write(
+            path, {key: {"busy": len(others), "alone_s": alone[key], "beside_s": loud[key]} for key in loud}, own.facts
+        )
         print(f"run {number + 1} of {2 * pairs}: {f'beside {len(others)} busy GPUs' if busy else 'alone'}", flush=True)
     _forget(options)
     found = {key: beside(alone[key], loud[key]) for key in loud}
@@ -174,7 +191,7 @@ def _neighbors(project: Project, ops: list[str], only: str, pairs: int) -> int:
         f"{len(found)} cells beside {len(others)} busy GPUs: median {longer:+.3f} %, variation between processes "
         f"{quiet:.3f} % alone and {noisy:.3f} % beside them; recorded in {path.relative_to(project.root)}"
     )
-    return 0
+    return own.end()
 
 
 def main(project: Project, prog: str, arguments: list[str] | None = None) -> int:
@@ -193,18 +210,18 @@ def main(project: Project, prog: str, arguments: list[str] | None = None) -> int
         parser.error(f"--neighbors takes an even number of --runs, half of them alone; got {parsed.runs}")
     if parsed.runs < 2:
         parser.error(f"--runs must be at least 2, to differ; got {parsed.runs}")
+    own = _Runs(project, parsed.op or list(project.ops), selected(parsed))
     if parsed.neighbors:
-        return _neighbors(project, parsed.op or list(project.ops), selected(parsed), parsed.runs // 2)
+        return _neighbors(project, own, parsed.runs // 2)
     path = project.results / machine_name() / "noise.jsonl"
     runs: list[Processes] = []
     variation: dict[str, float] = {}
     for number in range(parsed.runs):
         began = time.monotonic()
         with _kept(project, f"run{number + 1}") as options:
-            seconds, facts = _run(project, parsed.op or list(project.ops), replace(options, only=selected(parsed)))
-        runs.append(seconds)
+            runs.append(own.run(options))
         if len(runs) > 1:  # one run does not differ
-            variation = _record(path, runs, facts)
+            variation = _record(path, own.by_cell(runs), own.facts)
         print(f"run {number + 1} of {parsed.runs}: {time.monotonic() - began:.1f} s", flush=True)
     _forget(options)
     for key in sorted(variation, key=variation.__getitem__, reverse=True):
@@ -214,4 +231,4 @@ def main(project: Project, prog: str, arguments: list[str] | None = None) -> int
         f"{len(variation)} cells: median {100 * statistics.median(variation.values()):.3f} %, "
         f"worst {100 * max(variation.values()):.3f} %; recorded in {path.relative_to(project.root)}"
     )
-    return 0
+    return own.end()
