@@ -1,5 +1,4 @@
-"""Bad input, a bare machine and an output that takes nothing: a line that says what is wrong, and a code that is no
-verdict."""
+"""Bad input, a bare machine, an output that takes nothing: a line says what is wrong, and a code is no verdict."""
 
 import argparse
 import dataclasses
