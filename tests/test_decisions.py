@@ -47,7 +47,6 @@ from tests.schemas import check
 from tests.test_regressions import stepped
 from tests.test_site import git
 
-pytestmark = pytest.mark.xdist_group("decisions")  # each history is published once
 REASON = 'the tile pays off\tat "large" sizes, <b>größer</b>'
 PADDED = f"transpose/padded float32 {SHAPE} cold"
 

@@ -31,7 +31,6 @@ from kernelwatch.system.errors import CANNOT
 from tests import repositories, slurm, test_running
 from tests.preloaded import Background, Preloaded
 from tests.repositories import (
-    FEW_SAMPLES,
     FEWEST_TURNS,
     OWN_CLOCK,
     PRELOADED,
@@ -166,7 +165,7 @@ class Cluster:
 def made(kernel_cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Project:
     project = new_project(tmp_path_factory.mktemp("fleet"))
     copy_into(project.folder)
-    for edits in (FAKES, OWN_CLOCK, FEW_SAMPLES):
+    for edits in (FAKES, OWN_CLOCK):
         rewrite(project.folder, edits)
     without_suites(project.folder, "access", "device", "matmul", "static")
     few_rungs(project.folder, ("c", "numpy"))

@@ -1,6 +1,5 @@
 """Regressions planted in real rungs, one of each op a commit, found by scripts/bench and asv publish without a GPU."""
 
-import contextlib
 import dataclasses
 import io
 import json
@@ -273,25 +272,17 @@ def test_its_repository_is_the_one_that_was_measured(recorded: Path) -> None:
     assert len(measured) == 30
 
 
-@pytest.fixture(scope="module")
-def judged(recorded: Path) -> tuple[int, str, list[planted.Flag]]:
-    """What `judge` returns and prints, and the flags on the pages that it published."""
-    said = io.StringIO()
-    with contextlib.redirect_stdout(said):
-        code = planted.main(["judge", str(recorded), "--recorded"])
-    return code, said.getvalue(), planted.flags_on(recorded / ".asv" / "planted" / "index.html")
+@recorded_group
+def test_what_was_planted_on_a_gpu_is_flagged_and_nothing_else(
+    recorded: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert planted.main(["judge", str(recorded), "--recorded"]) == 0
+    assert "30 commits, 8 of them planted: flagged is exactly what was planted" in capsys.readouterr().out
 
 
 @recorded_group
-def test_what_was_planted_on_a_gpu_is_flagged_and_nothing_else(judged: tuple[int, str, list[planted.Flag]]) -> None:
-    code, said, _ = judged
-    assert code == 0
-    assert "30 commits, 8 of them planted: flagged is exactly what was planted" in said
-
-
-@recorded_group
-def test_a_flag_too_many_or_too_few_is_told(judged: tuple[int, str, list[planted.Flag]]) -> None:
-    *_, found = judged
+def test_a_flag_too_many_or_too_few_is_told(recorded: Path) -> None:
+    found = planted.flags(recorded, planted.DATA / "results")
     console = Console(file=io.StringIO())
     assert planted.judge(found, console)
     assert not planted.judge([flag for flag in found if flag.rung != "unrolled"], console)

@@ -37,7 +37,6 @@ if TYPE_CHECKING:
 
 __all__ = ["browser"]  # a fixture
 
-pytestmark = pytest.mark.xdist_group("environments")  # which are made once, and one history with them
 KERNEL = "import sums\n\n\ndef plain(a, out):\n    sums.sum_rows(a, out)\n"
 WRONG = "import sums\n\n\ndef plain(a, out):\n    sums.sum_rows(a, out)\n    out[0] += sums.ERROR\n"
 SUMS = """
@@ -256,6 +255,9 @@ CELL = "row_sum/plain float32 64x64 cold"
 SLOWER = KERNEL + "\n\n# slower\n"
 
 
+together = pytest.mark.xdist_group("a history with environments")
+
+
 @pytest.fixture(scope="module")
 def linked(tmp_path_factory: pytest.TempPathFactory, small_engine: Path, wheels: Wheels) -> tuple[Rows, dict[str, str]]:
     """A history with a commit that is slower and was also measured in two environments, and one that is faster again;
@@ -305,6 +307,7 @@ def linked(tmp_path_factory: pytest.TempPathFactory, small_engine: Path, wheels:
     return rows, commits
 
 
+@together
 def test_an_environment_is_one_event_and_no_break(linked: tuple[Rows, dict[str, str]]) -> None:
     rows, commits = linked
     data = rows.folder / ".asv" / "html" / "data"
@@ -331,6 +334,7 @@ def test_an_environment_is_one_event_and_no_break(linked: tuple[Rows, dict[str, 
     assert [launch["word"] for launch in cell["launches"]][1::2] == ["worse", "better"]
 
 
+@together
 def test_the_pages_name_the_environment(linked: tuple[Rows, dict[str, str]], browser: "Browser") -> None:
     rows, commits = linked
     site = rows.folder / ".asv" / "html"
