@@ -220,8 +220,9 @@ def test_graphs_that_were_launched_before_slow_no_kernel_down() -> None:
             except not_here:
                 continue
             other()
-            if captured := gpu._captured(where, other):
-                captured.launch(gpu.stream)
+            captured = gpu._captured(where, other)
+            assert captured
+            captured.launch(gpu.stream)
             levels.append(min(gpu.replay(graph, 1, 3)[0]) / len(rotating))
     assert len(levels) > 40
     assert max(levels) - min(levels) < QUANTUM_S, levels

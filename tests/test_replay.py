@@ -38,6 +38,7 @@ from tests.fake_gpu import (
     SILENT,
     Cupy,
     Device,
+    Graph,
     MemoryHook,
 )  # fmt: skip
 
@@ -213,7 +214,7 @@ def test_a_graph_takes_its_launches_in_turn(device: Device) -> None:
 
 
 @pytest.mark.parametrize("seed", [0, 3])  # only the process with seed 0 replays the graph of one launch
-@pytest.mark.parametrize(("cache", "seconds"), [("cold", 1e-5), ("hot", 1e-5)])
+@pytest.mark.parametrize(("cache", "seconds"), [("cold", 1e-5), ("hot", 1e-5), ("cold", 0.006)])
 def test_a_graph_is_timed_as_the_first_one(
     device: Device, monkeypatch: pytest.MonkeyPatch, cache: str, seconds: float, seed: int
 ) -> None:
@@ -230,9 +231,9 @@ def test_a_graph_is_timed_as_the_first_one(
         lead_in: tuple[Any, ...] = (),
     ) -> Any:
         found = original(self, graph, replays, samples, during, lead_in)
-        if not lead_in:
+        if isinstance(graph, Graph):
             timed.append(graph)
-            assert device.graphs == [graph]
+        assert device.graphs == timed[-1:] * isinstance(graph, Graph)  # none, if the host launches what is timed
         return found
 
     monkeypatch.setattr(replay.Replayer, "replay", watched)

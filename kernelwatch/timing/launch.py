@@ -74,7 +74,7 @@ class Direct:
 
 
 class Calls:
-    """Launches by the host, one after the other, with the interface of a graph: for what cannot be captured."""
+    """Launches by the host, one after the other, with the interface of a graph: where there can or must be none."""
 
     def __init__(self, launches: Sequence[Callable[[], object]], count: int) -> None:
         self._launches = [launches[at % len(launches)] for at in range(count)]

@@ -105,9 +105,7 @@ class Replayer:
             self.kernels = {name: module.get_function(name) for name in names}
         self.stamps: Any = cupy.zeros((2, 3), cupy.int64)
         self.canary_memory = cupy.zeros(CANARY_BYTES, cupy.uint8)
-        self.pool = (
-            cupy.cuda.MemoryPool()
-        )  # for sorts alone: the current allocator may be the user's, and its memory full
+        self.pool = cupy.cuda.MemoryPool()  # of `refresh` alone: the current allocator may be the user's
         if cupy.cuda.thrust.available:
             self.unsorted = cupy.zeros((UNSORTED, UNSORTED), cupy.float64)
 
@@ -176,8 +174,8 @@ class Replayer:
         """Make the graph that is launched next the first one of the process, as far as the driver is concerned.
 
         On an H200 the first few graphs of a process are fast. Once more were launched, each kernel of every graph takes
-        0.2 us longer, 0.35 us if its data are cold. CuPy's sort of rows, which CUDA's Thrust does, ends
-        that; docs/research/measuring.md has what else was tried. Without Thrust, nothing is done.
+        0.2 us longer, 0.35 us if its data are cold. CuPy's sort of rows, which CUDA's Thrust does, ends that;
+        docs/research/measuring.md has what else was tried. Without Thrust, nothing is done.
         """
         if self.unsorted is not None:
             with self.stream, self.cupy.cuda.using_allocator(self.pool.malloc):

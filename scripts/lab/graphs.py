@@ -32,7 +32,7 @@ from lab.figures import write_block
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 RECORD, PAGE = ROOT / "docs" / "graphs.json", ROOT / "docs" / "research" / "measuring.md"
-MODULES = (0, 12)  # that a process loads before, each with a stream of its own for every fourth
+MODULES = (0, 12)  # that a process loads before
 GRAPHS, LAUNCHES, SETS, EDGE = 14, 512, 128, 512
 ALIKE = 0.05  # of the fastest graph: how much slower one of the same level may be
 WAYS = {
@@ -76,7 +76,7 @@ def work(modules: int) -> dict[str, Any]:
 
 
 def _loaded(cupy: Any, at: int) -> list[Any]:
-    """A module whose kernel was launched, on a stream of its own if it is a fourth one."""
+    """A module whose kernel was launched, and the stream: every fourth has one of its own."""
     module = cupy.RawModule(code=f'extern "C" __global__ void own_{at}(float *y) {{ y[threadIdx.x] = {at}; }}')
     stream = cupy.cuda.Stream(non_blocking=True) if at % 4 == 0 else cupy.cuda.Stream.null
     with stream:
