@@ -132,7 +132,9 @@ def test_a_piped_run_says_how_far_it_is(clock: list[float], tmp_path: Path, monk
     assert told[2] == "matmul gpu: 20 of 80 done in 3 min, 60 left, about 9 min"
 
 
-def test_a_piped_gate_says_how_far_it_is(clock: list[float], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_piped_gate_says_how_far_it_is(clock: list[float], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "test_it.py").write_text("def test_it():\n    pass\n")
+
     def output(*_: object) -> Iterator[bytes]:
         for percent in (b"  3%", b" 25%", b" 50%", b"100%"):
             clock[0] += 40
@@ -141,7 +143,7 @@ def test_a_piped_gate_says_how_far_it_is(clock: list[float], monkeypatch: pytest
 
     monkeypatch.setattr(gate, "output", output)
     piped = console()
-    project: Any = SimpleNamespace(gate=["--version"], root=Path.cwd())
+    project: Any = SimpleNamespace(gate=["test_it.py"], root=tmp_path)
     gate.gate(project, piped)
     assert lines_of(piped)[1:] == [
         "gate: 25 of 100 % done in 1 min 20 s, 75 left, about 4 min",

@@ -50,6 +50,11 @@ def fails(*arguments):
 def exits():
     sys.exit(0)
 
+def leaves(*arguments):
+    if child := os.fork():
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 5
+    os._exit(0 if child else 5)
+
 three = 3
 """
 
@@ -175,6 +180,15 @@ def test_what_cannot_be_measured_is_no_verdict(
     told = capsys.readouterr()
     assert said in told.err
     assert not told.out
+
+
+@pytest.mark.parametrize("asked", [["own_kernels:leaves"], ["own_kernels:alone", "--against", "own_kernels:leaves"]])
+def test_a_function_that_ends_the_process_gives_no_verdict(own: Path, asked: list[str]) -> None:
+    """Its own exit code would be that of a function that is as fast as the other one, or faster."""
+    done = run(own, *asked, "--json")
+    assert done.returncode == CANNOT, done.stderr
+    assert "nothing was measured: a module or function of these calls os._exit(0)" in done.stderr
+    assert not done.stdout
 
 
 # --- the schemas ------------------------------------------------------------------------------------------------------

@@ -9,6 +9,8 @@ import signal
 import subprocess
 import sys
 from contextlib import suppress
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from rich.console import Console
 
@@ -29,7 +31,7 @@ ENDED = re.compile(rf"^\[gw\d+\] (\[.*?\] )?({OUTCOMES}) (?P<name>\S+::\S.*?) *$
 
 
 class GateFailed(UserError):
-    """A test of the gate failed."""
+    """A test of the gate failed, or ended before the others."""
 
 
 def gate(project: Project, console: Console) -> None:
@@ -38,30 +40,39 @@ def gate(project: Project, console: Console) -> None:
         return
     console.print("gate: every rung against its reference ...")
     # With -v, pytest names a test before it runs it: what is written last says which one does not end.
-    command = [sys.executable, "-m", "pytest", "-v", "-x", *project.gate]
     written, minutes = b"", Minutes(console)
-    with subprocess.Popen(
-        command, cwd=project.root, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True
-    ) as tests:
-        assert tests.stdout is not None
-        try:
-            for chunk in output(tests.stdout.fileno(), Patience(tests.pid, GATE_IDLE_S, GATE_ENDLESS_S)):
-                written += chunk
-                if done := PERCENT.findall(written[-PERCENT_BYTES:]):
-                    minutes.tell("gate", int(done[-1]), 100, "%")
-            code = tests.wait()
-        except Stuck as error:
-            running = ", ".join(_running(written.decode(errors="replace").splitlines()))
-            raise UserError(f"the gate did not end: {running}: {error}; nothing was measured") from None
-        finally:
-            with suppress(ProcessLookupError):
-                os.killpg(tests.pid, signal.SIGKILL)
+    with TemporaryDirectory() as folder:
+        # pytest writes its report when its session ends: a test that ends the process with 0 leaves none.
+        report = Path(folder, "report.xml")
+        command = [sys.executable, "-m", "pytest", "-v", "-x", *project.gate, f"--junitxml={report}"]
+        tests = subprocess.Popen(
+            command, cwd=project.root, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True
+        )
+        with tests:
+            assert tests.stdout is not None
+            try:
+                for chunk in output(tests.stdout.fileno(), Patience(tests.pid, GATE_IDLE_S, GATE_ENDLESS_S)):
+                    written += chunk
+                    if done := PERCENT.findall(written[-PERCENT_BYTES:]):
+                        minutes.tell("gate", int(done[-1]), 100, "%")
+                code = tests.wait()
+            except Stuck as error:
+                hanging = ", ".join(_running(written.decode(errors="replace").splitlines()))
+                raise UserError(f"the gate did not end: {hanging}: {error}; nothing was measured") from None
+            finally:
+                with suppress(ProcessLookupError):
+                    os.killpg(tests.pid, signal.SIGKILL)
+        reported = report.is_file()
     lines = written.decode(errors="replace").splitlines()
-    ended = {begun["name"] for line in lines if (begun := STARTED.match(line))}.difference(_running(lines))
+    running = _running(lines)
+    ended = {begun["name"] for line in lines if (begun := STARTED.match(line))}.difference(running)
     lines = [line for line in lines if line.strip() not in ended and not PASSED.search(line)]
     if code:
         console.print("\n".join(lines), markup=False, highlight=False)
         raise GateFailed("the gate failed; nothing was measured (its output is above)")
+    if not reported:
+        console.print("\n".join(lines), markup=False, highlight=False)
+        raise GateFailed(f"a test of the gate ended pytest, with code 0: {', '.join(running)}; nothing was measured")
     console.print(f"gate: {lines[-1].strip('= ')}", markup=False)
 
 

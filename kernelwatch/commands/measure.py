@@ -21,7 +21,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import asdict
-from typing import Any
+from typing import Any, NoReturn
 
 from kernelwatch.api.judged import judge
 from kernelwatch.api.measuring import compare, measure
@@ -31,7 +31,7 @@ from kernelwatch.history.records import finite
 from kernelwatch.plan.cells import CACHES
 from kernelwatch.report.arguments import Parser, stop_on_signals
 from kernelwatch.report.documents import VERSION
-from kernelwatch.system.errors import UserError
+from kernelwatch.system.errors import CANNOT, UserError
 
 CODES = {"faster": 0, "slower": 1, "cannot tell": 2}  # any other verdict is "same within ..."
 BY_SIGNAL = (128 + signal.SIGTERM, 128 + signal.SIGHUP)  # of `stop_on_signals`
@@ -111,7 +111,7 @@ def main(prog: str, arguments: list[str] | None = None) -> int:
         parser.error("--rtol and --atol are of --judge: nothing else compares outputs here")
     stop_on_signals()
     try:
-        with _stdout_to_stderr():  # what the functions print is no part of the document
+        with _stdout_to_stderr(), _no_way_out():  # what the functions print is no part of the document
             result, code = _run(parsed, prog)
     except SystemExit as ended:
         if ended.code in BY_SIGNAL:
@@ -139,6 +139,27 @@ def _stdout_to_stderr() -> Iterator[None]:
         library.fflush(None)
         os.dup2(kept, 1)
         os.close(kept)
+
+
+@contextmanager
+def _no_way_out() -> Iterator[None]:
+    """Let a function that calls os._exit end this process with the code of a command that could not do its job: its
+    own code, such as 0, would be read as a verdict. A process that the function forks ends as it likes."""
+    own, leave = os.getpid(), os._exit
+
+    def left(status: int) -> NoReturn:
+        if os.getpid() != own:
+            leave(status)
+        os.write(
+            2, f"measure: nothing was measured: a module or function of these calls os._exit({status!r})\n".encode()
+        )
+        leave(CANNOT)
+
+    os._exit = left
+    try:
+        yield
+    finally:
+        os._exit = leave
 
 
 def _run(parsed: argparse.Namespace, prog: str) -> tuple[Measured | Compared, int]:

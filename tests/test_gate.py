@@ -1,0 +1,114 @@
+"""The gate: kernels' tests that fail, hang, or end pytest."""
+
+import dataclasses
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from kernelwatch.commands import gate
+from kernelwatch.plan import project as plan_project
+from kernelwatch.report.arguments import Output
+from kernelwatch.system.errors import UserError
+from tests.repositories import ROOT, processes_in
+
+Said = pytest.CaptureFixture[str]
+
+# In native code, where no signal handler of Python's runs: one works and keeps the interpreter's lock, one waits.
+NATIVE = {
+    "endless": "import re\n\n\ndef test_it():\n    re.match('(a+)+$', 'a' * 60 + 'b')\n",
+    "hung": "import ctypes\n\n\ndef test_it():\n    ctypes.CDLL(None).pause()\n",
+}
+
+
+COUNT = ("-o", "console_output_style=count")  # in place of percent
+GATE_OPTIONS = {"one": (), "one counts": COUNT, "several": ("-n", "2"), "several count": ("-n", "2", *COUNT)}
+ENDLESS = "it is endless or very slow: it has worked for 4 s"
+DO_NOT_END = [  # how progress is printed is the same whatever a test does, and a test that works takes all of a core
+    pytest.param(name, why, options, id=f"{name}-{each}")
+    for each, options in GATE_OPTIONS.items()
+    for name, why in (("endless", ENDLESS), ("hung", "it hung"))
+    if name == "hung" or COUNT[-1] not in options
+]
+
+
+@pytest.mark.parametrize(("name", "why", "options"), DO_NOT_END)
+def test_a_gate_that_does_not_end_is_ended_with_the_name_of_its_test(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, why: str, options: tuple[str, ...]
+) -> None:
+    (tmp_path / "test_gate.py").write_text("def test_before():\n    pass\n\n\n" + NATIVE[name])
+    (tmp_path / "asv.conf.json").write_text("{}")
+    project = dataclasses.replace(
+        plan_project.load(ROOT), here=tmp_path / "project.py", gate=(*options, "test_gate.py")
+    )
+    monkeypatch.setattr(gate, "GATE_IDLE_S", 1.0)
+    monkeypatch.setattr(gate, "GATE_ENDLESS_S", 4.0)  # more than pytest works before the test begins
+    with pytest.raises(UserError) as error:
+        gate.gate(project, Output())
+    assert str(error.value).startswith(f"the gate did not end: test_gate.py::test_it: {why}")
+    assert str(error.value).endswith("; nothing was measured")
+    assert processes_in(tmp_path) == {}
+
+
+@pytest.mark.parametrize("name", NATIVE)
+def test_tests_that_hang_in_native_code_are_ended(tmp_path: Path, name: str) -> None:
+    """By the settings of this project's tests, with a shorter limit, at nine tenths of which it is named."""
+    (tmp_path / "test_gate.py").write_text(NATIVE[name])
+    settings = ["-c", str(ROOT / "pyproject.toml"), "--rootdir", str(tmp_path), "-o", "faulthandler_timeout=5"]
+    settings += ["-p", "no:cacheprovider", "-p", "tests.conftest"]
+    command = [sys.executable, "-m", "pytest", *settings, "test_gate.py"]
+    done = subprocess.run(
+        command, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1
+    assert re.search(r"Timeout .*test_gate\.py\", line \d+ in test_it\n", done.stderr, re.DOTALL), done.stderr
+    # Who holds the interpreter's lock, as no kernel does, lets nobody speak.
+    assert ("test_gate.py::test_it does not end" in done.stderr) is (name == "hung")
+
+
+@pytest.mark.parametrize("options", GATE_OPTIONS.values(), ids=GATE_OPTIONS)
+def test_a_gate_says_what_failed_and_how_many_passed(tmp_path: Path, capsys: Said, options: tuple[str, ...]) -> None:
+    tests = tmp_path / "test_gate.py"
+    tests.write_text("def test_it():\n    pass\n")
+    (tmp_path / "asv.conf.json").write_text("{}")
+    project = dataclasses.replace(
+        plan_project.load(ROOT), here=tmp_path / "project.py", gate=(*options, "test_gate.py")
+    )
+    gate.gate(project, Output())
+    assert "gate: 1 passed in " in capsys.readouterr().out
+    tests.write_text("def test_it():\n    pass\n\n\ndef test_next():\n    assert 1 + 1 == 3, 'this rung'\n")
+    with pytest.raises(UserError, match="the gate failed; nothing was measured"):
+        gate.gate(project, Output())
+    said = capsys.readouterr().out
+    assert "AssertionError: this rung" in said
+    assert "test_it" not in said
+
+
+def test_the_exit_code_of_the_gate(monkeypatch: pytest.MonkeyPatch, capsys: Said) -> None:
+    project = dataclasses.replace(plan_project.load(ROOT), gate=())
+    assert gate.main(project, "gate", []) == 0
+    assert capsys.readouterr().out == "project.py names no gate: nothing to test\n"
+
+    def fail(*_: object) -> None:
+        raise gate.GateFailed("the gate failed")
+
+    monkeypatch.setattr(gate, "gate", fail)
+    assert gate.main(dataclasses.replace(project, gate=("tests",)), "gate", []) == 1
+
+
+@pytest.mark.parametrize("options", [(), ("-n", "2")], ids=["one", "several"])
+def test_a_test_that_ends_pytest_is_no_gate_that_passed(tmp_path: Path, capsys: Said, options: tuple[str, ...]) -> None:
+    """With its code of tests that passed, as a kernel's library may do that gives up."""
+    (tmp_path / "test_gate.py").write_text(
+        "import os\n\n\ndef test_it():\n    os._exit(0)\n\n\ndef test_next():\n    0 / 0\n"
+    )
+    (tmp_path / "asv.conf.json").write_text("{}")
+    project = dataclasses.replace(
+        plan_project.load(ROOT), here=tmp_path / "project.py", gate=(*options, "test_gate.py")
+    )
+    with pytest.raises(gate.GateFailed, match="nothing was measured") as error:
+        gate.gate(project, Output())
+    assert "test_gate.py::test_it" in str(error.value) + capsys.readouterr().out
