@@ -20,6 +20,7 @@ from kernelwatch.api.campaigns import Campaign
 from kernelwatch.api.outputs import left, why_other
 from kernelwatch.api.trials import Setting, one_trial
 from kernelwatch.api.untouched import SETTERS, Untouched
+from kernelwatch.system.errors import UserError
 from lab import redteam
 from lab.redteam import HONEST, JUDGE, OPS, OURS
 from tests.repositories import ROOT
@@ -324,6 +325,18 @@ def test_the_command_goes_on_where_it_was_and_nothing_hangs_it(tmp_path: Path) -
     cells = json.loads(record.read_text())["cpu"]["cells"]
     assert re.match(STALE, cells["kept_by_address"][OURS]["refused"])
     assert " of " not in command("--only", "kept_by_address").partition("exploits fool")[0].partition("0 of 1")[0]
+
+
+def test_a_record_is_of_one_model() -> None:
+    """Else figures of another one would stand under the name of the newest, whatever ended the run before the last."""
+    cells = {"gate_shapes": {OURS: {"refused": "wrong"}}}
+    record: dict[str, Any] = {"gpu": {"device": "an H200", "versions": {}, "cells": cells}}
+    assert redteam.begun(record, "gpu", "an H200", False, Path("r.json"))["cells"] == cells
+    with pytest.raises(UserError, match=r"r\.json has figures of an H200, this is an H100: measure all --again"):
+        redteam.begun(record, "gpu", "an H100", False, Path("r.json"))
+    assert record["gpu"]["cells"] == cells
+    assert redteam.begun(record, "gpu", "an H100", True, Path("r.json")) == record["gpu"]
+    assert record["gpu"] == {"device": "an H100", "versions": {}, "cells": {}}
 
 
 @pytest.mark.parametrize(

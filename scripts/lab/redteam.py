@@ -38,7 +38,7 @@ from typing import Any, NamedTuple
 
 from kernelwatch.report.arguments import Parser
 from kernelwatch.report.markdown import table
-from kernelwatch.system.errors import CANNOT
+from kernelwatch.system.errors import CANNOT, UserError
 from kernelwatch.system.files import write_whole
 from kernelwatch.timing.cpu import cpu_name
 from lab import harnesses
@@ -404,10 +404,27 @@ def run(
 # --- the record and the table --------------------------------------------------------------------------------------
 
 
-def has_gpu() -> bool:
-    """Whether PyTorch can use one, asked in another process: this one stays without CUDA."""
-    code = "import torch, sys; sys.exit(not torch.cuda.is_available())"
-    return bool(find_spec("torch")) and not subprocess.run([sys.executable, "-c", code], check=False).returncode
+def gpu() -> str:
+    """The name of the GPU that PyTorch uses, "" if there is none; asked in another process: this one stays without
+    CUDA."""
+    code = "import torch; print(torch.cuda.get_device_name() if torch.cuda.is_available() else '')"
+    if not find_spec("torch"):
+        return ""
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False).stdout.strip()
+
+
+def begun(record: dict[str, Any], device: str, name: str, afresh: bool, out: Path) -> dict[str, Any]:
+    """What a record holds of a device: all of it was measured on one model. `name`: the one that is here; `afresh`:
+    whether all is measured again, so that another one's figures go. Raises: UserError."""
+    found: dict[str, Any] = record.get(device, {"device": name, "versions": {}, "cells": {}})
+    if found["device"] != name and not afresh:
+        raise UserError(
+            f"{out} has figures of {found['device']}, this is {name}: measure all --again, or give another --out"
+        )
+    if found["device"] != name:
+        found = {"device": name, "versions": {}, "cells": {}}
+    record[device] = found
+    return found
 
 
 def chosen(device: str) -> tuple[list[Exploit], list[str]]:
@@ -513,27 +530,29 @@ def main(arguments: list[str] | None = None) -> int:
     if options.table:
         write_page(record)
         return 0
-    device = options.device or ("gpu" if has_gpu() else "cpu")
+    name = gpu() if options.device != "cpu" else ""
+    device = options.device or ("gpu" if name else "cpu")
     wanted, names = chosen(device)
     wanted = [one for one in wanted if re.search(options.only, one.name)]
-    names = [name for name in names if name in (options.harness or names)]
-    found = record.setdefault(device, {"device": "", "versions": {}, "cells": {}})
+    names = [each for each in names if each in (options.harness or names)]
+    afresh = options.again and not options.only and not options.harness
+    found = begun(record, device, name if device == "gpu" else cpu_name(), afresh, out)
     twins = dict.fromkeys(one.op for one in wanted)
     jobs = [
-        (exploit, name)
+        (exploit, harness)
         for exploit in (*twins, *(one.name for one in wanted))
-        for name in names
-        if options.again or "since" in found["cells"].get(exploit, {}).get(name, {"since": NOT_RUN})
+        for harness in names
+        if options.again or "since" in found["cells"].get(exploit, {}).get(harness, {"since": NOT_RUN})
     ]
     began = time.monotonic()
     cells = run(device, jobs, options.seconds, options.limit, options.budget)
-    for done, (exploit, name, cell) in enumerate(cells, 1):
+    for done, (exploit, harness, cell) in enumerate(cells, 1):
         for fact in ("device", "versions"):
             found[fact] = cell.pop(fact, found[fact])
-        found["cells"].setdefault(exploit, {})[name] = cell
+        found["cells"].setdefault(exploit, {})[harness] = cell
         write_whole(out, json.dumps(record, indent=1) + "\n")
         said = cell.get("refused") or cell.get("failed") or f"{cell['seconds']:.3g} s"
-        print(f"{time.monotonic() - began:6.1f} s  {done} of {len(jobs)}  {exploit}, {name}: {said}", flush=True)
+        print(f"{time.monotonic() - began:6.1f} s  {done} of {len(jobs)}  {exploit}, {harness}: {said}", flush=True)
     if not found["cells"]:
         print("nothing could be measured", file=sys.stderr)
         return CANNOT
