@@ -63,3 +63,13 @@ def test_runs_are_told_by_all_processes_and_by_their_medians() -> None:
 
 def test_the_page_has_the_table_of_the_records() -> None:
     assert quiet.by_record(quiet.recorded("h200")) in quiet.PAGE.read_text(encoding="utf-8")
+
+
+def test_each_change_of_the_harness_has_a_row() -> None:
+    noise = {"spread": 0.0015, "two_levels": 0.03}
+    line = {"files": ["timing/gpu.py", "run/a.py"], "machine": "nvidia-h200.xeon", "cells": 9, "moved": 2}
+    row = quiet.changed([line | {"before": noise, "after": noise | {"spread": 0.002}}]).splitlines()[-1]
+    assert [cell.strip() for cell in row.strip("|").split("|")] == [
+        *("`gpu.py`, `a.py`", "nvidia-h200", "9", "2"),
+        *("0.15 %", "0.20 %", "3.00 %", "3.00 %"),
+    ]

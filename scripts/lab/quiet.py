@@ -2,7 +2,7 @@
 """Shows how quiet the recorded runs are: how far the processes of a run differ, cell by cell.
 
 The tables of docs/research/measuring.md are written from the sidecars in results/, a row for each commit that a GPU
-model measured in full, and from the record of `kernelwatch noise`.
+model measured in full, from the record of `kernelwatch noise`, and from the A/As beside the harness's lock.
 """
 
 if __name__ == "__main__":
@@ -24,6 +24,7 @@ from typing import Any
 from benchmarks.project import PROJECT
 from kernelwatch.history.instrument import LEVELS_APART_S, LEVELS_MOST_S
 from kernelwatch.history.records import Measured, Record, read, sidecars
+from kernelwatch.identity import LOCK
 from kernelwatch.report.arguments import Parser
 from kernelwatch.report.markdown import table
 from kernelwatch.report.texts import percent
@@ -32,6 +33,7 @@ from lab.figures import write_block
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 PAGE = ROOT / "docs" / "research" / "measuring.md"
+AAS = LOCK.with_name("identity.aa.jsonl")
 SHORT_S = 30e-6  # cells below this are told by themselves: a fixed time a launch shows there first
 CELLS_LEAST = 100  # with fewer a record is no full run
 
@@ -108,6 +110,18 @@ def repeated(lines: list[dict[str, Any]]) -> str:
     return table(header, rows)
 
 
+def changed(lines: list[dict[str, Any]]) -> str:
+    """A row for each change of the harness that an A/A let pass: the cells, how many moved, and the spread between
+    processes of the short ones, before and after."""
+    header = ["files", "on", "cells", "moved", "spread before", "after", "two levels before", "after"]
+    rows = []
+    for line in lines:
+        files = ", ".join(f"`{Path(name).name}`" for name in line["files"])
+        spreads = (percent(line[side][name], 2) for name in ("spread", "two_levels") for side in ("before", "after"))
+        rows.append([files, line["machine"].partition(".")[0], str(line["cells"]), str(line["moved"]), *spreads])
+    return table(header, rows)
+
+
 def main(arguments: list[str] | None = None) -> int:
     parser = Parser("scripts/lab/quiet", __doc__)
     parser.add_argument("--machine", default="h200", help="part of the name of the machine's folder (default: h200)")
@@ -116,6 +130,8 @@ def main(arguments: list[str] | None = None) -> int:
     noise = sidecars(PROJECT.results, options.machine)[-1].parent / "noise.jsonl"
     lines = [json.loads(line) for line in noise.read_text(encoding="utf-8").splitlines()]
     write_block(PAGE, "repeated", repeated(lines), "scripts/lab/quiet")
+    lines = [json.loads(line) for line in AAS.read_text(encoding="utf-8").splitlines()]
+    write_block(PAGE, "changes", changed(lines), "scripts/lab/quiet")
     return 0
 
 
