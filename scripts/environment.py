@@ -130,8 +130,10 @@ def _python(folder: Path) -> Path:
 
 
 def pip_install(python: Path | str, wanted: list[Path]) -> str:
-    """Install locked files into an interpreter's environment; pip's last lines if it fails, "" if it succeeds."""
+    """Install locked files into an interpreter's environment; pip's last lines if it fails, "" if it succeeds. Python
+    compiles what is imported when it is: most of the files never are."""
     command = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--require-hashes"]
+    command += ["--no-compile"]
     command += [f"--requirement={path}" for path in wanted]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     return "" if done.returncode == 0 else "\n".join(done.stderr.strip().splitlines()[-3:]) or "pip failed"
