@@ -321,8 +321,12 @@ def show(subject: str, session: Session, console: Console) -> None:
             tell(f"  {judged.word}: {cell} {_text_of(judged)}", style)
     for cell, judged in list(undecided.items())[:SHOWN]:
         tell(f"  not decided: {cell} {_text_of(judged)}{f': {judged.why}' if judged.why else ''}")
+    if len(undecided) > SHOWN:
+        tell(f"  not decided: {len(undecided) - SHOWN} more")
     for name, why in list(without.items())[:SHOWN]:
         tell(f"  not measured: {name}: {why}")
+    if len(without) > SHOWN:
+        tell(f"  not measured: {len(without) - SHOWN} more")
     if session.gone:
         tell(f"  gone: {some(session.gone)}")
 
