@@ -112,3 +112,17 @@ def test_a_test_that_ends_pytest_is_no_gate_that_passed(tmp_path: Path, capsys: 
     with pytest.raises(gate.GateFailed, match="nothing was measured") as error:
         gate.gate(project, Output())
     assert "test_gate.py::test_it" in str(error.value) + capsys.readouterr().out
+
+
+def test_a_gate_whose_tests_were_all_skipped_says_that_it_checked_nothing(tmp_path: Path, capsys: Said) -> None:
+    """As on a machine without a GPU."""
+    tests, skips = tmp_path / "test_gate.py", "import pytest\n\n\ndef test_it():\n    pytest.skip('no GPU')\n"
+    (tmp_path / "asv.conf.json").write_text("{}")
+    project = dataclasses.replace(plan_project.load(ROOT), here=tmp_path / "project.py", gate=("test_gate.py",))
+    told = "every test was skipped, so no kernel was checked"
+    tests.write_text(skips)
+    gate.gate(project, Output())
+    assert told in capsys.readouterr().out
+    tests.write_text(skips + "\n\ndef test_next():\n    pass\n")
+    gate.gate(project, Output())
+    assert told not in capsys.readouterr().out
