@@ -5,11 +5,12 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+
+from tests.repositories import PRELOADED
 
 ORIGINAL = """
 import sys
@@ -110,15 +111,8 @@ class Tree(NamedTuple):
             ["start", "own.jsonl", original, "--args", "inputs", "--device", "cpu", "--seconds", "0.01"],
             ["try", "own.jsonl", f"{own}:add"],
         ):
-            command = [sys.executable, "-m", "kernelwatch", "campaign", *words]
-            done = subprocess.run(
-                command,
-                capture_output=True,
-                text=True,
-                check=False,
-                cwd=self.folder.parent,
-                env=os.environ | {"PYTHONPATH": path},
-            )
+            command = ["-m", "kernelwatch", "campaign", *words]
+            done = PRELOADED.run(command, self.folder.parent, os.environ | {"PYTHONPATH": path})
             assert not done.stderr.strip(), done.stderr
         return done.stdout
 
