@@ -270,7 +270,7 @@ def _make(wanted: list[Path]) -> str:
         )
     print(
         f"gpukernels: installing what {LOCK_FOLDER.name}/ locks into {HOME.name}/ "
-        "(once; 0.8 GB on disk, or 1.4 GB with a GPU's libraries)",
+        "(once; 0.7 GB on disk, or 1.3 GB with a GPU's libraries)",
         file=sys.stderr,
     )
     before = HOME.with_name(".venv.before")  # kept until the new environment works
