@@ -439,6 +439,7 @@ def _be(program: list[str], safe: bool, variables: Mapping[str, str], before: Ca
 
 
 if __name__ == "__main__":
+    gc.set_threshold(100_000)  # collections while modules are imported free nothing, and forks inherit it
     for name in (*EARLY, *sys.argv[1:]):
         importlib.import_module(name)
     serve(sys.stdin, sys.stdout)
