@@ -219,13 +219,16 @@ def test_the_schemas_name_their_version_and_are_shipped() -> None:
         ({}, {}, "no change"),
         ({}, {"exact_only": True, "changed": {"op/rung": "a.cu"}}, "figures alone"),
         ({}, {"exact_only": True, "changed": {"op/rung": "a.cu"}, "alike": True}, "no change"),
+        ({}, {"is_compared": False}, "new"),
+        ({"repaired": 1}, {"is_compared": False}, "repaired"),
+        ({"repaired": 1}, {}, "no change"),
     ],
 )
 def test_one_word_for_a_comparison(counts: dict[str, int], fields: dict[str, Any], word: str) -> None:
     """Of several, the one that decides the exit code; what was not compared as a whole is never better."""
-    told = {name: (counts.get(name, 0), 0) for name in ("worse", "accepted", "better")}
+    told = {name: (counts.get(name, 0), 0) for name in ("worse", "accepted", "better", "repaired")}
     values = {"failures": {}, "undecided": [], "whole": True, "counts": lambda: told}
-    values |= {"exact_only": False, "changed": {}, "alike": False}
+    values |= {"exact_only": False, "changed": {}, "alike": False, "is_compared": True}
     assert documents.verdict_word(cast(Any, SimpleNamespace(**values | fields))) == word
 
 
