@@ -190,6 +190,30 @@ def test_what_is_renamed_broken_or_back(tmp_path: Path, small_engine: Path) -> N
     by_commit = {each.after: each for each in sessions(rows) if each.before != mended or each.after == gone}
     assert {cell.partition(" ")[0] for cell in by_commit[gone].gone} == {"row_sum/other"}
     assert {cell.partition(" ")[0] for cell in by_commit[again].new} == {"row_sum/other"}
+    changed(rows, "gone again", rows____init__=BOTH.replace('"other": "rows.more:other"', ""))
+    rows.kernelwatch("link", f"{mended}..HEAD", *quick, code=2)
+
+
+def test_links_that_compare_nothing_are_not_green(tmp_path: Path, small_engine: Path) -> None:
+    """Neither commit has the package."""
+    rows = new_rows(tmp_path, small_engine)
+    rows.git("rm", "-q", "-r", "rows")
+    rows.commit_all("no package")
+    changed(rows, "nor here", others____init__="")
+    rows.write_files({"rows/__init__.py": BOTH, "rows/sums.py": FAST, "rows/more.py": OTHER_KERNEL})  # not committed
+    told = rows.kernelwatch("link", code=2)
+    assert "0 linked, 0 the same" in told
+    assert "nothing could be compared" in told
+    (reach,) = published(rows, "events")["links"]
+    assert (reach["compared"], reach["gone"]) == (False, [])
+    gone = rows.git("rev-parse", "HEAD~1")
+    rows.kernelwatch("link", "HEAD~2..HEAD", code=2)
+    (reach,) = published(rows, "events")["links"]
+    assert reach["compared"]
+    assert [(each["cell"], each["hash"]) for each in reach["gone"]] == [
+        ("row_sum/plain", gone),
+        ("row_sum/other", gone),
+    ]
 
 
 def test_pages_without_any_full_run(tmp_path: Path, small_engine: Path) -> None:

@@ -330,6 +330,13 @@ def test_each_commit_is_linked_with_its_parent(linked: tuple[Plain, str]) -> Non
     assert again.count(f"not measured: {SORTS[0]}: failed: RuntimeError: no data") == 1
 
 
+def test_a_choice_of_benchmarks_that_matches_none_is_not_green(linked: tuple[Plain, str]) -> None:
+    plain, _ = linked
+    for chosen in ("no_such_benchmark", "track_"):  # which have no links
+        said = plain.run("link", plain.commits["same"], "--bench", chosen, "--no-publish", code=2)
+        assert "nothing could be compared" in said
+
+
 def test_bench_links_as_in_a_project_with_a_description(linked: tuple[Plain, str]) -> None:
     plain, _ = linked
     said = plain.run("bench", f"{plain.commits['first']}..{plain.commits['same']}", "--no-publish", code=0)

@@ -4,8 +4,8 @@ Both sides of a link are measured in turns on the GPU at hand. So links of any G
 make one history (docs/links.md). What did not change is not measured.
 
 Exit code: 0; 1 if a launch became slower, unless that is accepted or fixed; 2 if one failed, could not be measured, is
-not decided or is gone. Commits of the range that are linked already count, too; a commit that --limit leaves is not
-measured.
+not decided or is gone, or if nothing could be compared. Commits of the range that are linked already count, too; a
+commit that --limit leaves is not measured.
 """
 
 import argparse
@@ -17,7 +17,6 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -107,7 +106,8 @@ def run(project: Project, arguments: argparse.Namespace, console: Console, fleet
         sessions = _link_here(project, left_of(machines[0]), arguments, project.results / machines[0], console)
     folders = [project.results / machine for machine in machines]
     show_left([one for one in sessions if not any(have_results(each, [one.after]) for each in folders)], console)
-    found = [*earlier, *sessions]
+    order = {after: at for at, (_, after) in enumerate(pairs)}
+    found = sorted([*earlier, *sessions], key=lambda session: order[session.after])
     code = _told(project, arguments, machines, found, console, commits[0] if commits else "HEAD")
     left = {*pairs} - {(one.before, one.after) for one in found}  # a limit was over
     return code or (2 if lacking or left else 0)
@@ -329,6 +329,8 @@ def show(subject: str, session: Session, console: Console) -> None:
         tell(f"  not measured: {len(without) - SHOWN} more")
     if session.gone:
         tell(f"  gone: {some(session.gone)}")
+    if not session.tells:
+        tell("  nothing could be compared: neither commit has what was asked for")
 
 
 def show_left(sessions: Sequence[Session], console: Console) -> None:
@@ -352,9 +354,9 @@ def _changed(session: Session) -> dict[str, Judged]:
 
 
 def code_of(sessions: Sequence[Session], standing: Standing | None = None) -> int:
-    """The exit code of what was measured. `sessions`: in the order in which they were measured; of those that asked for
-    the same, the newest counts. `standing`: whether published regressions are open, such as one that came in many small
-    steps, of which no session tells."""
+    """The exit code of what was measured. `sessions`: in the order of their commits, those of one commit in the order
+    in which they were measured: of those that asked for the same, the newest counts. `standing`: whether published
+    regressions are open, such as one that came in many small steps, of which no session tells."""
     known = standing or {}
     alike: dict[tuple[object, ...], list[Session]] = {}
     for session in sessions:
@@ -379,8 +381,8 @@ def code_of(sessions: Sequence[Session], standing: Standing | None = None) -> in
         return 1
     reasons = [why for session, _, why in told if session.kind != "anchor"]
     unmeasured = any(not why.endswith(NOT_ASKED) and not why.startswith("repaired") for why in reasons)
-    gone, new = ({name for each in steps for name in names(each)} for names in (attrgetter("gone"), attrgetter("new")))
-    return 2 if unmeasured or "cannot tell" in words or gone - new else 0  # what is back is not lost
+    nothing = bool(steps) and not any(each.tells for each in steps)
+    return 2 if nothing or unmeasured or "cannot tell" in words or links.gone(steps) else 0
 
 
 def _counts(session: Session, name: str, alike: Sequence[Session]) -> bool:

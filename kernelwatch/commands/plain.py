@@ -121,7 +121,7 @@ def link(arguments: argparse.Namespace, console: Console) -> int:
                 links.save(folder, session)
                 sessions.append(session)
                 show(repo.get_decorated_hash(after, 8), session, console)
-    found = [*earlier, *sessions]
+    found = sorted([*earlier, *sessions], key=lambda session: commits.index(session.after))
     if arguments.no_publish:
         line = list(reversed(repo.get_hashes_from_range(commits[-1]))) if commits else []
         standing = standing_along(found, line, console)
@@ -202,9 +202,10 @@ def _told(session: Session) -> dict[str, str]:
 def _matching(session: Session, only: str) -> Session:
     """What a session tells of the benchmarks that `only` matches."""
     links = tuple(link for link in session.links if re.search(only, link.cell))
+    new, gone = (tuple(key for key in keys if re.search(only, key)) for keys in (session.new, session.gone))
     broken = session.before[:8], session.after[:8]
     unjudged = {key: why for key, why in session.unjudged.items() if key in broken or re.search(only, key)}
-    return replace(session, links=links, unjudged=unjudged)
+    return replace(session, links=links, new=new, gone=gone, unjudged=unjudged)
 
 
 def machine_folder(conf: Any) -> Path:
