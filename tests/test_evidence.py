@@ -14,6 +14,7 @@ import pytest
 from kernelwatch.commands.confirming import Events
 from kernelwatch.commands.shown import code_of
 from kernelwatch.history.failures import SuiteFailure
+from kernelwatch.system.errors import CANNOT
 from tests.pages import marks, opened, view
 from tests.repositories import PERSON, ROOT, Project, link_engine, new_project, rewrite
 from tests.sums_of_rows import FAST, TABLE, Rows
@@ -357,6 +358,14 @@ def test_a_run_without_a_figure_is_not_green(rows: Rows) -> None:
     assert "no cell gave a figure" in rows.kernelwatch("bench", "--quick", "--no-gate", code=2)
     said = rows.kernelwatch("bench", "--all", "--no-gate", "HEAD~1^!")  # which has figures, and the newest has none
     assert "no cell gave a figure" not in said
+
+
+def test_a_choice_of_cells_that_matches_none_is_not_green(rows: Rows) -> None:
+    rows.write_files({"rows/__init__.py": TABLE, "rows/sums.py": FAST})
+    rows.describe()
+    rows.commit_all("first")
+    for chosen in (("--only", "nothing"), ("--type", "float16"), ("row_sum/plain", "--shape", "3x3")):
+        assert "no cell matches" in rows.kernelwatch("bench", "--worktree", *chosen, code=CANNOT)
 
 
 def test_a_process_that_was_killed_is_no_mistake_that_was_mended(rows: Rows) -> None:

@@ -20,6 +20,7 @@ from kernelwatch.plan.project import load
 from kernelwatch.publish.linked import failing as failing_of
 from kernelwatch.run import processes
 from kernelwatch.system import cache
+from kernelwatch.system.errors import CANNOT
 from tests.repositories import new_project, rewrite, without_modules
 from tests.sums_of_rows import FAST, KERNEL, OTHER, OTHER_KERNEL, PLAIN, SLOW, Rows
 from tests.test_chain import a_link, a_session
@@ -156,6 +157,10 @@ def test_branches_roots_and_nonsense(tmp_path: Path, small_engine: Path) -> None
         assert "Traceback" not in told
         assert "kernelwatch link: " in told
     assert "nothing to link" in rows.kernelwatch("link", "HEAD..HEAD", *quick, code=0)
+    told = rows.kernelwatch("link", "HEAD..main~1", *quick, code=CANNOT)
+    assert told == "kernelwatch link: no commits in HEAD..main~1: it ends before it begins\n"
+    told = rows.kernelwatch("link", "--path", "rows/summs.py", *quick, code=CANNOT)
+    assert "has the file or folder rows/summs.py (--path)" in told
     shallow = tmp_path / "shallow"
     rows.git("clone", "-q", "--depth", "1", f"file://{rows.folder}", str(shallow))
     there = Rows(shallow, rows.home, rows.engine)

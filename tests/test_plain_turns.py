@@ -247,6 +247,11 @@ def test_what_cannot_be_compared_is_no_verdict(plain: Plain) -> None:
     first, same = plain.commits["first"], plain.commits["same"]
     assert "no benchmark matches 'nothing'" in plain.run("versus", first, same, "--bench", "nothing", code=CANNOT)
     assert "the repository has no commit nobody" in plain.run("versus", first, "nobody", code=CANNOT)
+    said = plain.run("link", "nobody..HEAD", code=CANNOT)
+    assert "Traceback" not in said
+    assert "kernelwatch link: no range of commits nobody..HEAD: fatal: bad revision" in said
+    said = plain.run("link", f"{same}..{first}", code=CANNOT)
+    assert f"no commits in {same}..{first}: it ends before it begins" in said
     done = plain.project.run(sys.executable, "-m", "kernelwatch", "versus", first, same, PYTHONPATH=str(plain.engine))
     assert done.returncode == CANNOT
     assert "holds one version of the project" in done.stderr

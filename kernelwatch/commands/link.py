@@ -14,7 +14,7 @@ import statistics
 import subprocess
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -64,6 +64,10 @@ def run(project: Project, arguments: argparse.Namespace, console: Console, fleet
         check_plugin(project.configuration)
     paths, named = (arguments.paths, []) if arguments.paths else (project.launch_paths(), project.named_files())
     commits = commits_of(project.root, arguments.range, paths, named)
+    check_range(arguments.range, commits, partial(resolve, project.root))
+    for path in arguments.paths if commits else ():
+        if not git(project.root, "rev-list", "-n", "1", commits[0], "--", path):
+            raise UserError(f"no commit up to {commits[0][:8]} has the file or folder {path} (--path)")
     pairs = linking.pairs_of(project, commits)
     devices = [arguments.device] if arguments.device else list(linking.NARROW)
     asked = linking.asked_of(project, selected(arguments), devices)
@@ -111,6 +115,15 @@ def run(project: Project, arguments: argparse.Namespace, console: Console, fleet
     code = _told(project, arguments, machines, found, console, commits[0] if commits else "HEAD")
     left = {*pairs} - {(one.before, one.after) for one in found}  # a limit was over
     return code or (2 if lacking or left else 0)
+
+
+def check_range(range: str, commits: Sequence[str], hash_of: Callable[[str], str]) -> None:
+    """Raises: UserError if a range between two commits has none, since it ends before it begins. One that begins and
+    ends at the same commit may be what a script finds if there is nothing new."""
+    first, dots, last = range.partition("..")
+    is_empty = not commits and dots and not last.startswith(".")
+    if is_empty and hash_of(first or "HEAD") != hash_of(last or "HEAD"):
+        raise UserError(f"no commits in {range}: it ends before it begins")
 
 
 def _only(session: Session, asked: Sequence[Cell]) -> Session:

@@ -25,7 +25,7 @@ from rich.console import Console
 from kernelwatch.asv import running
 from kernelwatch.asv.machine_names import who
 from kernelwatch.commands.confirming import Events
-from kernelwatch.commands.link import Standing, code_of, show, standing_along, standing_of
+from kernelwatch.commands.link import Standing, check_range, code_of, show, standing_along, standing_of
 from kernelwatch.commands.publishing import check_plugin, publish
 from kernelwatch.commands.shown import show_damaged, show_events
 from kernelwatch.commands.versus import add_output, finish
@@ -94,7 +94,11 @@ def link(arguments: argparse.Namespace, console: Console) -> int:
     known, messages = links.read(folder)
     for message in messages:
         console.print(f"note: {message}", style="yellow", markup=False)
-    commits = repo.get_hashes_from_range(arguments.range)[::-1]
+    try:
+        commits = repo.get_hashes_from_range(arguments.range)[::-1]
+    except util.ProcessError as error:
+        raise UserError(f"no range of commits {arguments.range}: {benchmarks.error_text(error)}") from None
+    check_range(arguments.range, commits, partial(commit_of, repo))
     places = benchmarks.places_of(conf, arguments.environment)
     asked = [(place, *pair) for pair in _pairs(repo, commits) for place in places]
     left = [[] if arguments.again else _left(known, *each, arguments.only) for each in asked]
