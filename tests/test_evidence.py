@@ -226,6 +226,35 @@ def test_commits_that_git_does_not_know_are_said(tmp_path: Path) -> None:
     assert small.publish()["unknown"] == ["0123456789" * 4]
 
 
+@pytest.mark.parametrize("lost", ["*-existing.json", "*.facts.jsonl", "*.links.jsonl", "machine.json", ""])
+def test_what_cannot_be_read_is_said(tmp_path: Path, lost: str) -> None:
+    """A file that was cut, or without machine.json all of a machine's: its regression must not go without a word."""
+    small = Small.made(tmp_path, ["main"])
+    small.main()
+    folder = small.project.folder / "results" / small.machine
+    (folder / f"{small.project.git('rev-parse', '--short=8', 'HEAD')}.12345678.links.jsonl").write_text("{}\n")
+    path = next(folder.glob(lost or "machine.json"))
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    if not lost:
+        path.unlink()
+    told = [text for text in small.publish()["unread"] if ".links." not in text or ".links." in lost]
+    named = path.with_name(path.name.replace(".facts.jsonl", ".json")) if lost else folder  # the file of the commit
+    assert [text.partition(": ")[0] for text in told] == [str(named.relative_to(folder.parent))]
+
+
+def test_status_and_regressions_say_what_cannot_be_read(browser: "Browser", tmp_path: Path) -> None:
+    small = Small.made(tmp_path, ["main"])
+    small.main()
+    name = f"{small.machine}/{small.measure(small.commit(), 1e-5)[:8]}-existing.json"
+    (small.project.folder / "results" / name).write_text("{")
+    small.publish()
+    for view_name in ("status", "regressions"):
+        with opened(browser, small.project.folder / "html", view_name, fresh=True) as page:
+            told = page.locator("[data-unread='1']").inner_text()
+            assert "1 file of the results held is not shown and not judged" in told
+            assert f"{name}: it is not shown: " in told
+
+
 # --- what was not judged ---------------------------------------------------------------------------------------------
 
 

@@ -42,6 +42,7 @@ from kernelwatch.commands.shown import (
     show_expected,
     show_failures,
     show_newest,
+    show_unread,
     verdict,
 )
 from kernelwatch.commands.watching import run_asv
@@ -208,6 +209,7 @@ def run_full(
         show_events(new.now(), console)
     show_expected(list({json.dumps(each): each for new in news for each in new.expected()}.values()), console)
     show_damaged([new.damaged() for new in news], console)
+    show_unread((text for new in news for text in new.unread()), console)
     events = [event for new in news for event in new.now()]
     evidence = [told for new in news for told in new.evidence()]
     judged, series = (sum(told[name] for told in evidence) for name in ("judged", "series"))

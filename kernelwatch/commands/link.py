@@ -27,7 +27,7 @@ from kernelwatch.asv.machine_names import machine_name
 from kernelwatch.commands.confirming import Event, Events
 from kernelwatch.commands.phases import duration
 from kernelwatch.commands.publishing import check_plugin, have_results, publish
-from kernelwatch.commands.shown import show_damaged, show_events, show_expected
+from kernelwatch.commands.shown import show_damaged, show_events, show_expected, show_unread
 from kernelwatch.comparison import environments as two
 from kernelwatch.comparison import linking
 from kernelwatch.comparison.linking import Step, Trees
@@ -201,6 +201,7 @@ def _told(
     _list_benchmarks(project)
     page = publish(project, project.root / CONFIGURATION, console)
     shown: list[Event] = []
+    unread: list[str] = []
     for machine in machines:
         told = Events(page.parent / "data" / "events.json", [session.after for session in sessions], machine)
         found = [event for event in told.now() if event["last"]["hash"] in told.commits]
@@ -208,6 +209,8 @@ def _told(
         show_expected(told.expected(), console)
         show_damaged([told.damaged()], console)
         shown += found
+        unread += told.unread()
+    show_unread(unread, console)
     console.print(f"pages: {page.as_uri()}", soft_wrap=True)
     return code_of(sessions, standing_of(shown))
 

@@ -27,7 +27,7 @@ from kernelwatch.asv.machine_names import who
 from kernelwatch.commands.confirming import Events
 from kernelwatch.commands.link import Standing, check_range, code_of, show, standing_along, standing_of
 from kernelwatch.commands.publishing import check_plugin, publish
-from kernelwatch.commands.shown import show_damaged, show_events
+from kernelwatch.commands.shown import show_damaged, show_events, show_unread
 from kernelwatch.commands.versus import add_output, finish
 from kernelwatch.comparison import benchmarks
 from kernelwatch.comparison.benchmarks import Place, Report
@@ -165,6 +165,7 @@ def _published(conf: Any, machine: str, sessions: Sequence[Session], console: Co
     events = [event for event in told.now() if event["last"]["hash"] in told.commits]
     show_events(events, console)
     show_damaged([told.damaged()], console)
+    show_unread(told.unread(), console)
     return standing_of(events)
 
 

@@ -6,8 +6,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from asv.console import log
-
 from kernelwatch.detect.chain import Chain
 from kernelwatch.detect.linked import LinkedSeries
 from kernelwatch.history import links
@@ -23,16 +21,15 @@ WEEK_S = 7 * 86400
 FAILED = "failed"  # how the reason begins if a launch failed, or gave a wrong result
 
 
-def sessions_of(results: Path) -> dict[str, list[Session]]:
-    """The sessions by machine. A file that is not one is named in a warning."""
-    found = {}
+def read(results: Path) -> tuple[dict[str, list[Session]], list[str]]:
+    """The sessions by machine, and a message for each file that is not one."""
+    found, unread = {}, []
     for folder in sorted(path for path in results.glob("*/") if path.is_dir()):
         sessions, messages = links.read(folder)
-        for message in messages:
-            log.warning(message)
+        unread += messages
         if sessions:
             found[folder.name] = sessions
-    return found
+    return found, unread
 
 
 def unasked(sessions: Sequence[Session], line: Line, project: Project | None) -> list[str]:
