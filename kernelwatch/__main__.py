@@ -15,10 +15,11 @@ import importlib
 import io
 import signal
 import traceback
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from importlib.metadata import entry_points
 from pathlib import Path
+from typing import NoReturn
 
 from kernelwatch import extras
 from kernelwatch.system.errors import CANNOT, UserError
@@ -97,7 +98,8 @@ def code_of(prog: str, work: Callable[[], int]) -> int:
     _open_streams()
     try:
         try:
-            code = work()
+            with _staying(prog):
+                code = work()
         except SystemExit as ended:  # argparse ends the process after --help, and a signal ends it with a code
             if isinstance(ended.code, str):
                 raise UserError(ended.code.removeprefix(f"{prog}: ")) from None
@@ -116,6 +118,24 @@ def code_of(prog: str, work: Callable[[], int]) -> int:
         with suppress(OSError):
             traceback.print_exc()
         return _ended(prog, f"a fault of this program, and no verdict: {type(error).__name__}: {error}")
+
+
+@contextmanager
+def _staying(prog: str) -> Iterator[None]:
+    """Let a module of a project that calls os._exit end this process with CANNOT: its own code, such as 0, would be
+    taken for a verdict. Forks of this process end as they like."""
+    own, leave = os.getpid(), os._exit
+
+    def left(status: int) -> NoReturn:
+        if os.getpid() != own:
+            leave(status)
+        leave(_ended(prog, f"a module of the project calls os._exit({status!r}), which ended this command"))
+
+    os._exit = left
+    try:
+        yield
+    finally:
+        os._exit = leave
 
 
 def _absolute_path() -> None:

@@ -255,6 +255,20 @@ def test_status_and_regressions_say_what_cannot_be_read(browser: "Browser", tmp_
             assert f"{name}: it is not shown: " in told
 
 
+@pytest.mark.parametrize("file", ["project", "row_sum"])
+def test_what_is_imported_ends_no_command_with_a_verdict(rows: Rows, file: str) -> None:
+    """A description, which each command imports itself, or a suite, which asv's publish imports."""
+    rows.write_files({"rows/__init__.py": TABLE, "rows/sums.py": FAST})
+    rows.describe()
+    rows.commit_all("first")
+    rows.kernelwatch("link", "HEAD..HEAD", code=0)  # pages that could be taken for new ones
+    with (rows.folder / "benchmarks" / f"{file}.py").open("a") as module:
+        module.write("\nimport os\n\nos._exit(0)\n")
+    for command in (("link", "HEAD..HEAD"), ("versus", "HEAD", "HEAD", "--exact")):
+        told = rows.kernelwatch(*command, code=CANNOT)
+        assert "os._exit(0)" in told or "made no pages" in told
+
+
 # --- what was not judged ---------------------------------------------------------------------------------------------
 
 
