@@ -86,8 +86,15 @@ def run(name: str, arguments: list[str], prog: str) -> int:
         leave_hook(root)
         if name in PLAIN and is_plain(root):
             return int(importlib.import_module("kernelwatch.commands.plain").main(PLAIN[name], prog, arguments))
-        where = Repository(root) if name in UNDESCRIBED else load(root)
-        return int(module.main(where, prog, arguments))
+        if name in UNDESCRIBED:
+            return int(module.main(Repository(root), prog, arguments))
+        project = load(root)
+        try:
+            return int(module.main(project, prog, arguments))
+        except Exception as error:
+            if not isinstance(error, UserError) and (place := _raised_in(error, project.here.parent)):
+                raise UserError(f"{place} raises {type(error).__name__}: {error}") from error
+            raise
 
     return code_of(prog, work)
 
@@ -118,6 +125,12 @@ def code_of(prog: str, work: Callable[[], int]) -> int:
         with suppress(OSError):
             traceback.print_exc()
         return _ended(prog, f"a fault of this program, and no verdict: {type(error).__name__}: {error}")
+
+
+def _raised_in(error: Exception, folder: Path) -> str:
+    """The file and line that raised an error, if it lies in a folder, as a function of a description does; else ""."""
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{last.filename}:{last.lineno}" if Path(last.filename).is_relative_to(folder) else ""
 
 
 @contextmanager

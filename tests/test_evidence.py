@@ -403,6 +403,32 @@ def test_a_run_without_a_figure_is_not_green(rows: Rows) -> None:
     assert "no cell gave a figure" not in said
 
 
+def test_a_run_whose_cells_are_all_not_taken_is_not_green(rows: Rows) -> None:
+    """Its series have figures of an earlier commit."""
+    rows.write_files({"rows/__init__.py": TABLE, "rows/sums.py": FAST})
+    rows.describe()
+    rows.commit_all("first")
+    rows.kernelwatch("bench", "--all", "--no-gate", code=0)
+    rows.describe('Rung("plain", "cpu", ("float32",), takes=lambda shape, type: "never"),')
+    rows.commit_all("second")
+    said = rows.kernelwatch("bench", "--all", "--no-gate", code=2)
+    assert "row_sum/plain float32 64x64 cold: never" in said
+    assert "no cell gave a figure" in said
+
+
+def test_a_fault_of_a_description_is_told_by_its_line(rows: Rows) -> None:
+    rows.write_files({"rows/__init__.py": TABLE, "rows/sums.py": FAST})
+    rows.describe()
+    rows.commit_all("first")
+    rows.commit_all("second", "--allow-empty")
+    path = rows.folder / "benchmarks" / "project.py"
+    path.write_text(path.read_text().replace("lambda shape: (shape,),", "lambda shape: (shape / 2,),"))
+    for command in ("versus HEAD~1 HEAD --all", "link HEAD", "bench --all"):
+        told = rows.kernelwatch(*command.split(), code=CANNOT)
+        assert "Traceback" not in told
+        assert f"{path}:12 raises TypeError: unsupported operand" in told
+
+
 def test_a_choice_of_cells_that_matches_none_is_not_green(rows: Rows) -> None:
     rows.write_files({"rows/__init__.py": TABLE, "rows/sums.py": FAST})
     rows.describe()

@@ -212,7 +212,7 @@ def run_full(
     show_unread((text for new in news for text in new.unread()), console)
     events = [event for new in news for event in new.now()]
     evidence = [told for new in news for told in new.evidence()]
-    judged, series = (sum(told[name] for told in evidence) for name in ("judged", "series"))
+    judged = sum(told["judged"] for told in evidence)
     if not arguments.quick:  # a first look has nothing to compare with
         failures = [told for new in news for told in new.failures()]
         show_failures(failures, console)
@@ -220,7 +220,7 @@ def run_full(
         show_evidence(evidence, console)
         if not judged and alone(evidence):
             code = code or 2  # there is a history, and nothing of it could be compared
-    if not series and not has_figures(results, measurer.machines, commits):
+    if not has_figures(results, measurer.machines, commits):
         console.print("no cell gave a figure", style="yellow", soft_wrap=True)
         code = code or 2
     console.print(f"took {phases.taken()}", soft_wrap=True)
