@@ -15,10 +15,11 @@ import importlib
 import io
 import signal
 import traceback
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from importlib.metadata import entry_points
 from pathlib import Path
+from typing import NoReturn
 
 from kernelwatch import extras
 from kernelwatch.system.errors import CANNOT, UserError
@@ -85,8 +86,15 @@ def run(name: str, arguments: list[str], prog: str) -> int:
         leave_hook(root)
         if name in PLAIN and is_plain(root):
             return int(importlib.import_module("kernelwatch.commands.plain").main(PLAIN[name], prog, arguments))
-        where = Repository(root) if name in UNDESCRIBED else load(root)
-        return int(module.main(where, prog, arguments))
+        if name in UNDESCRIBED:
+            return int(module.main(Repository(root), prog, arguments))
+        project = load(root)
+        try:
+            return int(module.main(project, prog, arguments))
+        except Exception as error:
+            if not isinstance(error, UserError) and (place := _raised_in(error, project.here.parent)):
+                raise UserError(f"{place} raises {type(error).__name__}: {error}") from error
+            raise
 
     return code_of(prog, work)
 
@@ -97,7 +105,8 @@ def code_of(prog: str, work: Callable[[], int]) -> int:
     _open_streams()
     try:
         try:
-            code = work()
+            with _staying(prog):
+                code = work()
         except SystemExit as ended:  # argparse ends the process after --help, and a signal ends it with a code
             if isinstance(ended.code, str):
                 raise UserError(ended.code.removeprefix(f"{prog}: ")) from None
@@ -116,6 +125,30 @@ def code_of(prog: str, work: Callable[[], int]) -> int:
         with suppress(OSError):
             traceback.print_exc()
         return _ended(prog, f"a fault of this program, and no verdict: {type(error).__name__}: {error}")
+
+
+def _raised_in(error: Exception, folder: Path) -> str:
+    """The file and line that raised an error, if it lies in a folder, as a function of a description does; else ""."""
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{last.filename}:{last.lineno}" if Path(last.filename).is_relative_to(folder) else ""
+
+
+@contextmanager
+def _staying(prog: str) -> Iterator[None]:
+    """Let a module of a project that calls os._exit end this process with CANNOT: its own code, such as 0, would be
+    taken for a verdict. Forks of this process end as they like."""
+    own, leave = os.getpid(), os._exit
+
+    def left(status: int) -> NoReturn:
+        if os.getpid() != own:
+            leave(status)
+        leave(_ended(prog, f"a module of the project calls os._exit({status!r}), which ended this command"))
+
+    os._exit = left
+    try:
+        yield
+    finally:
+        os._exit = leave
 
 
 def _absolute_path() -> None:

@@ -14,6 +14,7 @@ import pytest
 from kernelwatch.commands.confirming import Events
 from kernelwatch.commands.shown import code_of
 from kernelwatch.history.failures import SuiteFailure
+from kernelwatch.system.errors import CANNOT
 from tests.pages import marks, opened, view
 from tests.repositories import PERSON, ROOT, Project, link_engine, new_project, rewrite
 from tests.sums_of_rows import FAST, TABLE, Rows
@@ -225,6 +226,49 @@ def test_commits_that_git_does_not_know_are_said(tmp_path: Path) -> None:
     assert small.publish()["unknown"] == ["0123456789" * 4]
 
 
+@pytest.mark.parametrize("lost", ["*-existing.json", "*.facts.jsonl", "*.links.jsonl", "machine.json", ""])
+def test_what_cannot_be_read_is_said(tmp_path: Path, lost: str) -> None:
+    """A file that was cut, or without machine.json all of a machine's: its regression must not go without a word."""
+    small = Small.made(tmp_path, ["main"])
+    small.main()
+    folder = small.project.folder / "results" / small.machine
+    (folder / f"{small.project.git('rev-parse', '--short=8', 'HEAD')}.12345678.links.jsonl").write_text("{}\n")
+    path = next(folder.glob(lost or "machine.json"))
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    if not lost:
+        path.unlink()
+    told = [text for text in small.publish()["unread"] if ".links." not in text or ".links." in lost]
+    named = path.with_name(path.name.replace(".facts.jsonl", ".json")) if lost else folder  # the file of the commit
+    assert [text.partition(": ")[0] for text in told] == [str(named.relative_to(folder.parent))]
+
+
+def test_status_and_regressions_say_what_cannot_be_read(browser: "Browser", tmp_path: Path) -> None:
+    small = Small.made(tmp_path, ["main"])
+    small.main()
+    name = f"{small.machine}/{small.measure(small.commit(), 1e-5)[:8]}-existing.json"
+    (small.project.folder / "results" / name).write_text("{")
+    small.publish()
+    for view_name in ("status", "regressions"):
+        with opened(browser, small.project.folder / "html", view_name, fresh=True) as page:
+            told = page.locator("[data-unread='1']").inner_text()
+            assert "1 file of the results held is not shown and not judged" in told
+            assert f"{name}: it is not shown: " in told
+
+
+@pytest.mark.parametrize("file", ["project", "row_sum"])
+def test_what_is_imported_ends_no_command_with_a_verdict(rows: Rows, file: str) -> None:
+    """A description, which each command imports itself, or a suite, which asv's publish imports."""
+    rows.write_files({"rows/__init__.py": TABLE, "rows/sums.py": FAST})
+    rows.describe()
+    rows.commit_all("first")
+    rows.kernelwatch("link", "HEAD..HEAD", code=0)  # pages that could be taken for new ones
+    with (rows.folder / "benchmarks" / f"{file}.py").open("a") as module:
+        module.write("\nimport os\n\nos._exit(0)\n")
+    for command in (("link", "HEAD..HEAD"), ("versus", "HEAD", "HEAD", "--exact")):
+        told = rows.kernelwatch(*command, code=CANNOT)
+        assert "os._exit(0)" in told or "made no pages" in told
+
+
 # --- what was not judged ---------------------------------------------------------------------------------------------
 
 
@@ -357,6 +401,40 @@ def test_a_run_without_a_figure_is_not_green(rows: Rows) -> None:
     assert "no cell gave a figure" in rows.kernelwatch("bench", "--quick", "--no-gate", code=2)
     said = rows.kernelwatch("bench", "--all", "--no-gate", "HEAD~1^!")  # which has figures, and the newest has none
     assert "no cell gave a figure" not in said
+
+
+def test_a_run_whose_cells_are_all_not_taken_is_not_green(rows: Rows) -> None:
+    """Its series have figures of an earlier commit."""
+    rows.write_files({"rows/__init__.py": TABLE, "rows/sums.py": FAST})
+    rows.describe()
+    rows.commit_all("first")
+    rows.kernelwatch("bench", "--all", "--no-gate", code=0)
+    rows.describe('Rung("plain", "cpu", ("float32",), takes=lambda shape, type: "never"),')
+    rows.commit_all("second")
+    said = rows.kernelwatch("bench", "--all", "--no-gate", code=2)
+    assert "row_sum/plain float32 64x64 cold: never" in said
+    assert "no cell gave a figure" in said
+
+
+def test_a_fault_of_a_description_is_told_by_its_line(rows: Rows) -> None:
+    rows.write_files({"rows/__init__.py": TABLE, "rows/sums.py": FAST})
+    rows.describe()
+    rows.commit_all("first")
+    rows.commit_all("second", "--allow-empty")
+    path = rows.folder / "benchmarks" / "project.py"
+    path.write_text(path.read_text().replace("lambda shape: (shape,),", "lambda shape: (shape / 2,),"))
+    for command in ("versus HEAD~1 HEAD --all", "link HEAD", "bench --all"):
+        told = rows.kernelwatch(*command.split(), code=CANNOT)
+        assert "Traceback" not in told
+        assert f"{path}:12 raises TypeError: unsupported operand" in told
+
+
+def test_a_choice_of_cells_that_matches_none_is_not_green(rows: Rows) -> None:
+    rows.write_files({"rows/__init__.py": TABLE, "rows/sums.py": FAST})
+    rows.describe()
+    rows.commit_all("first")
+    for chosen in (("--only", "nothing"), ("--type", "float16"), ("row_sum/plain", "--shape", "3x3")):
+        assert "no cell matches" in rows.kernelwatch("bench", "--worktree", *chosen, code=CANNOT)
 
 
 def test_a_process_that_was_killed_is_no_mistake_that_was_mended(rows: Rows) -> None:

@@ -99,6 +99,26 @@ def test_the_exit_code_of_the_gate(monkeypatch: pytest.MonkeyPatch, capsys: Said
     assert gate.main(dataclasses.replace(project, gate=("tests",)), "gate", []) == 1
 
 
+EXIT = "pytest.exit('no GPU here', returncode=0)"
+
+
+@pytest.mark.parametrize(
+    "begin", ["def test_it():\n    ", "def pytest_runtest_teardown():\n    ", "def pytest_collection_finish():\n    "]
+)
+def test_tests_that_ask_pytest_to_end_are_no_gate_that_passed(tmp_path: Path, begin: str) -> None:
+    """With its code of tests that passed: those that come after have not run."""
+    (tmp_path / "asv.conf.json").write_text("{}")
+    (tmp_path / "test_gate.py").write_text("import pytest\n\n\ndef test_first():\n    pass\n")
+    name = "test_gate.py" if "test_it" in begin else "conftest.py"
+    with (tmp_path / name).open("a") as file:
+        file.write(f"import pytest\n\n\n{begin}{EXIT}\n")
+    with (tmp_path / "test_gate.py").open("a") as file:
+        file.write("\n\ndef test_next():\n    0 / 0\n")
+    project = dataclasses.replace(plan_project.load(ROOT), here=tmp_path / "project.py", gate=("test_gate.py",))
+    with pytest.raises(gate.GateFailed, match=r"ended before all of its tests: .*no GPU here; nothing was measured"):
+        gate.gate(project, Output())
+
+
 @pytest.mark.parametrize("options", [(), ("-n", "2")], ids=["one", "several"])
 def test_a_test_that_ends_pytest_is_no_gate_that_passed(tmp_path: Path, capsys: Said, options: tuple[str, ...]) -> None:
     """With its code of tests that passed, as a kernel's library may do that gives up."""

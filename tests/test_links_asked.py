@@ -20,6 +20,7 @@ from kernelwatch.plan.project import load
 from kernelwatch.publish.linked import failing as failing_of
 from kernelwatch.run import processes
 from kernelwatch.system import cache
+from kernelwatch.system.errors import CANNOT
 from tests.repositories import new_project, rewrite, without_modules
 from tests.sums_of_rows import FAST, KERNEL, OTHER, OTHER_KERNEL, PLAIN, SLOW, Rows
 from tests.test_chain import a_link, a_session
@@ -61,8 +62,8 @@ def test_a_second_call_links_what_the_first_left(tmp_path: Path, small_engine: P
     assert "not measured" not in told  # which is what went wrong, of what was asked for
     told = rows.kernelwatch("link", "--no-publish", "--budget", "1")
     assert "1 linked" in told
-    asked = [[link.cell for link in each.changed] for each in sessions(rows)]
-    assert asked == [[], [CELL.replace("256x256", "300x300")], [CELL]]
+    asked = sorted([link.cell for link in each.changed] for each in sessions(rows))  # some within one second
+    assert asked == [[], [CELL], [CELL.replace("256x256", "300x300")]]
     assert {each.after for each in sessions(rows)} == {after}
     told = rows.kernelwatch("link", *quick, code=1)  # what is linked already is no better for that
     assert "1 of 1 commits are linked already" in told
@@ -156,6 +157,10 @@ def test_branches_roots_and_nonsense(tmp_path: Path, small_engine: Path) -> None
         assert "Traceback" not in told
         assert "kernelwatch link: " in told
     assert "nothing to link" in rows.kernelwatch("link", "HEAD..HEAD", *quick, code=0)
+    told = rows.kernelwatch("link", "HEAD..main~1", *quick, code=CANNOT)
+    assert told == "kernelwatch link: no commits in HEAD..main~1: it ends before it begins\n"
+    told = rows.kernelwatch("link", "--path", "rows/summs.py", *quick, code=CANNOT)
+    assert "has the file or folder rows/summs.py (--path)" in told
     shallow = tmp_path / "shallow"
     rows.git("clone", "-q", "--depth", "1", f"file://{rows.folder}", str(shallow))
     there = Rows(shallow, rows.home, rows.engine)
@@ -190,6 +195,30 @@ def test_what_is_renamed_broken_or_back(tmp_path: Path, small_engine: Path) -> N
     by_commit = {each.after: each for each in sessions(rows) if each.before != mended or each.after == gone}
     assert {cell.partition(" ")[0] for cell in by_commit[gone].gone} == {"row_sum/other"}
     assert {cell.partition(" ")[0] for cell in by_commit[again].new} == {"row_sum/other"}
+    changed(rows, "gone again", rows____init__=BOTH.replace('"other": "rows.more:other"', ""))
+    rows.kernelwatch("link", f"{mended}..HEAD", *quick, code=2)
+
+
+def test_links_that_compare_nothing_are_not_green(tmp_path: Path, small_engine: Path) -> None:
+    """Neither commit has the package."""
+    rows = new_rows(tmp_path, small_engine)
+    rows.git("rm", "-q", "-r", "rows")
+    rows.commit_all("no package")
+    changed(rows, "nor here", others____init__="")
+    rows.write_files({"rows/__init__.py": BOTH, "rows/sums.py": FAST, "rows/more.py": OTHER_KERNEL})  # not committed
+    told = rows.kernelwatch("link", code=2)
+    assert "0 linked, 0 the same" in told
+    assert "nothing could be compared" in told
+    (reach,) = published(rows, "events")["links"]
+    assert (reach["compared"], reach["gone"]) == (False, [])
+    gone = rows.git("rev-parse", "HEAD~1")
+    rows.kernelwatch("link", "HEAD~2..HEAD", code=2)
+    (reach,) = published(rows, "events")["links"]
+    assert reach["compared"]
+    assert [(each["cell"], each["hash"]) for each in reach["gone"]] == [
+        ("row_sum/plain", gone),
+        ("row_sum/other", gone),
+    ]
 
 
 def test_pages_without_any_full_run(tmp_path: Path, small_engine: Path) -> None:

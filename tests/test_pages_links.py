@@ -206,13 +206,16 @@ def test_links_that_are_not_all_measured_and_decided_are_not_green(
     copy = tmp_path / "html"
     shutil.copytree(site, copy, ignore=shutil.ignore_patterns("asv"))
     events = json.loads((copy / "data" / "events.json").read_text()) | {"events": []}
-    whole: dict[str, Any] = {"missing": [], "later": 0, "undecided": 0, "unjudged": [], "failed": []}
+    whole: dict[str, Any] = {"missing": [], "later": 0, "undecided": 0, "unjudged": [], "failed": [], "gone": []}
+    whole["compared"] = True
     cases: tuple[dict[str, Any], ...] = (
         {},
         {"undecided": 2},
         {"missing": ["a" * 40]},
         {"later": 1},
         {"unjudged": [["why", 1]]},
+        {"gone": [{"cell": CHANGED, "at": 1, "hash": "c" * 40}]},
+        {"compared": False},
     )
     failed = {"cell": CHANGED, "why": "WrongOutput: all of it", "at": 10**6, "hash": "b" * 40}
     for number, case in enumerate((*cases, {"failed": [failed]})):

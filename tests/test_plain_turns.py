@@ -247,6 +247,11 @@ def test_what_cannot_be_compared_is_no_verdict(plain: Plain) -> None:
     first, same = plain.commits["first"], plain.commits["same"]
     assert "no benchmark matches 'nothing'" in plain.run("versus", first, same, "--bench", "nothing", code=CANNOT)
     assert "the repository has no commit nobody" in plain.run("versus", first, "nobody", code=CANNOT)
+    said = plain.run("link", "nobody..HEAD", code=CANNOT)
+    assert "Traceback" not in said
+    assert "kernelwatch link: no range of commits nobody..HEAD: fatal: bad revision" in said
+    said = plain.run("link", f"{same}..{first}", code=CANNOT)
+    assert f"no commits in {same}..{first}: it ends before it begins" in said
     done = plain.project.run(sys.executable, "-m", "kernelwatch", "versus", first, same, PYTHONPATH=str(plain.engine))
     assert done.returncode == CANNOT
     assert "holds one version of the project" in done.stderr
@@ -328,6 +333,13 @@ def test_each_commit_is_linked_with_its_parent(linked: tuple[Plain, str]) -> Non
     again = plain.run("link", f"{plain.commits['first']}..{plain.commits['broken']}", "--no-publish", code=2)
     assert "4 of 4 are linked already" in again
     assert again.count(f"not measured: {SORTS[0]}: failed: RuntimeError: no data") == 1
+
+
+def test_a_choice_of_benchmarks_that_matches_none_is_not_green(linked: tuple[Plain, str]) -> None:
+    plain, _ = linked
+    for chosen in ("no_such_benchmark", "track_"):  # which have no links
+        said = plain.run("link", plain.commits["same"], "--bench", chosen, "--no-publish", code=2)
+        assert "nothing could be compared" in said
 
 
 def test_bench_links_as_in_a_project_with_a_description(linked: tuple[Plain, str]) -> None:

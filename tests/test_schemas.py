@@ -187,8 +187,32 @@ def test_a_function_that_ends_the_process_gives_no_verdict(own: Path, asked: lis
     """Its own exit code would be that of a function that is as fast as the other one, or faster."""
     done = run(own, *asked, "--json")
     assert done.returncode == CANNOT, done.stderr
-    assert "nothing was measured: a module or function of these calls os._exit(0)" in done.stderr
+    assert "nothing was measured: a module or function of these ends its process, with exit code 0" in done.stderr
     assert not done.stdout
+
+
+@pytest.mark.parametrize(
+    ("ends", "how"),
+    [
+        ("ctypes.CDLL(None).exit(0)", "with exit code 0"),
+        ("os.execv('/bin/true', ['true'])", "with exit code 0"),
+        ("os.kill(os.getpid(), 9)", "by SIGKILL"),
+    ],
+)
+def test_however_a_function_ends_the_process(tmp_path: Path, ends: str, how: str) -> None:
+    (tmp_path / "lethal.py").write_text(f"import ctypes, os\n\n\ndef f():\n    {ends}\n")
+    done = run(tmp_path, "lethal.py:f", "--json")
+    told = f"nothing was measured: a module or function of these ends its process, {how}"
+    assert (done.returncode, done.stdout, told in done.stderr) == (CANNOT, "", True), done.stderr
+
+
+def test_what_runs_when_python_ends_chooses_no_exit_code(tmp_path: Path) -> None:
+    (tmp_path / "slow.py").write_text(
+        "import atexit, os\n\nfrom kernelwatch.system import clock\n\natexit.register(os._exit, 0)\n\n\n"
+        "def quick():\n    clock.sleep(2e-4)\n\n\ndef slow():\n    clock.sleep(2e-2)\n"
+    )
+    done = run(tmp_path, "slow.py:slow", "--against", "slow.py:quick", "--json")
+    assert done.returncode == json.loads(done.stdout)["exit_code"] == 1
 
 
 # --- the schemas ------------------------------------------------------------------------------------------------------
@@ -219,13 +243,16 @@ def test_the_schemas_name_their_version_and_are_shipped() -> None:
         ({}, {}, "no change"),
         ({}, {"exact_only": True, "changed": {"op/rung": "a.cu"}}, "figures alone"),
         ({}, {"exact_only": True, "changed": {"op/rung": "a.cu"}, "alike": True}, "no change"),
+        ({}, {"is_compared": False}, "new"),
+        ({"repaired": 1}, {"is_compared": False}, "repaired"),
+        ({"repaired": 1}, {}, "no change"),
     ],
 )
 def test_one_word_for_a_comparison(counts: dict[str, int], fields: dict[str, Any], word: str) -> None:
     """Of several, the one that decides the exit code; what was not compared as a whole is never better."""
-    told = {name: (counts.get(name, 0), 0) for name in ("worse", "accepted", "better")}
+    told = {name: (counts.get(name, 0), 0) for name in ("worse", "accepted", "better", "repaired")}
     values = {"failures": {}, "undecided": [], "whole": True, "counts": lambda: told}
-    values |= {"exact_only": False, "changed": {}, "alike": False}
+    values |= {"exact_only": False, "changed": {}, "alike": False, "is_compared": True}
     assert documents.verdict_word(cast(Any, SimpleNamespace(**values | fields))) == word
 
 

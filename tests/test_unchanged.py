@@ -51,6 +51,19 @@ def test_a_rung_that_is_gone_or_renamed_is_a_difference(rows: Rows) -> None:
     rows.kernelwatch("versus", "HEAD~1", "HEAD", code=0)
 
 
+def test_what_the_base_cannot_launch_is_not_called_unchanged(rows: Rows) -> None:
+    """It has the package and no table of rungs, so that its sources do not say which rungs it has."""
+    rows.describe()
+    rows.write_files({"rows/__init__.py": "", "rows/sums.py": FAST})
+    rows.commit_all("no table")
+    rows.write_files({"rows/__init__.py": TABLE})
+    rows.commit_all("a table")
+    told = rows.kernelwatch("versus", "HEAD~1", "HEAD", code=0)
+    assert "evidence: 1 launch changed; 1 not judged\n" in told
+    assert told.endswith("\nnew: row_sum/plain float32 64x64 cold, with nothing to compare\n")
+    assert '"verdict": "new"' in rows.kernelwatch("versus", "HEAD~1", "HEAD", "--json", code=0)
+
+
 def test_another_launch_by_the_same_binary_is_timed(rows: Rows) -> None:
     """A table of the package says how often the same code runs; it is read when the rung is first called."""
     reading = FAST.replace("TIMES = 4", "TIMES = int((Path(__file__).parent / 'times.txt').read_text())")

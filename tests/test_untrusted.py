@@ -541,6 +541,19 @@ def test_what_this_project_recorded_is_shown_whole() -> None:
     assert said == []
 
 
+def test_a_tag_may_have_the_name_of_a_file_or_be_one(tmp_path: Path) -> None:
+    write_project(tmp_path)
+    use(tmp_path, PUBLISHING)
+    head = git(tmp_path, "rev-parse", "HEAD")
+    blob = git(tmp_path, "hash-object", "-w", "asv.conf.json")
+    for name, what in (("results", "HEAD"), ("a-tree", "HEAD^{tree}"), ("a-file", blob)):
+        git(tmp_path, "tag", name, what)
+    done = publish(tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    told = json.loads((tmp_path / "html" / "asv" / "index.json").read_text())
+    assert {name: told["revision_to_hash"][str(at)] for name, at in told["tags"].items()} == {"results": head}
+
+
 def test_asv_has_the_names_that_are_patched() -> None:
     assert list(inspect.signature(Publish.run).parameters) == ["conf", "range_spec", "pull"]
     assert list(inspect.signature(Git.get_tags).parameters) == ["self"]

@@ -92,7 +92,12 @@ PATCHES = (
         "asv's list asks for the steps of all series of a graph once for each of them, and need not search them",
         False,
     ),
-    Patch("asv.plugins.git:Git.get_tags", "f9e41e911e3f0f17", "a tag's name cannot contain markup", True),
+    Patch(
+        "asv.plugins.git:Git.get_tags",
+        "f9e41e911e3f0f17",
+        "a tag may have the name of a file, or one with markup",
+        True,
+    ),
     Patch(
         "asv.plugins.git:Git._run_git",
         "b36e26ab5ba9e0ea",

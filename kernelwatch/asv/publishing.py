@@ -42,7 +42,7 @@ def _steps(graph: Any) -> Any:
 
 
 def _own_pages(*arguments: Any, **options: Any) -> Any:
-    """asv's own Publish.run, in which the name of a tag cannot contain markup."""
+    """asv's own Publish.run, in which the name of a tag cannot contain markup, and may be that of a file as well."""
     replace("asv.plugins.git:Git.get_tags", _plain_tags)
     try:
         return _run(*arguments, **options)
@@ -51,7 +51,10 @@ def _own_pages(*arguments: Any, **options: Any) -> Any:
 
 
 def _plain_tags(self: Git) -> dict[str, str]:
-    return {cleaning.plain(name): commit for name, commit in _tags(self).items()}
+    """asv.plugins.git.Git.get_tags, without the tags of what is no commit, such as a file."""
+    names = self._run_git(["tag", "-l", "--sort=taggerdate"]).splitlines()
+    commits = {name: self._run_git(["rev-list", "-n", "1", f"refs/tags/{name}", "--"]).strip() for name in names}
+    return {cleaning.plain(name): commit for name, commit in commits.items() if commit}
 
 
 def setup() -> None:

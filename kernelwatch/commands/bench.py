@@ -20,7 +20,7 @@ from kernelwatch.asv.machine_names import machine_name
 from kernelwatch.commands import full, link, publishing, versus
 from kernelwatch.commands.confirming import BUDGET_S
 from kernelwatch.comparison.changes import Changes
-from kernelwatch.comparison.choice import Choice, cells_of, choose, main_types
+from kernelwatch.comparison.choice import Choice, by_pattern, cells_of, choose, main_types
 from kernelwatch.comparison.paired import Side
 from kernelwatch.comparison.verdict import Report, compare
 from kernelwatch.plan.build import tree_of_checkout, tree_of_commit
@@ -57,12 +57,15 @@ def run(project: Project, arguments: argparse.Namespace, console: Console) -> in
 def worktree(project: Project, arguments: argparse.Namespace, console: Console) -> int:
     """Compare the dirty tree with HEAD as the command versus compares commits; the exit code. Nothing is saved."""
     full.check_described(project)
-    if arguments.worktree and arguments.worktree not in project.rungs():
-        raise UserError(f"no rung {arguments.worktree}; the ladder has {', '.join(project.rungs())}")
+    names = {name: name.partition("/") for name in project.rungs()}
+    if arguments.worktree and arguments.worktree not in names:
+        raise UserError(f"no rung {arguments.worktree}; the ladder has {', '.join(names)}")
+    only, every = selected(arguments), {name: project.op(op).rung(rung).types for name, (op, _, rung) in names.items()}
+    if not cells_of(project, every, only):
+        by_pattern(project, only, ())  # which refuses what matches no figure either
     with tempfile.TemporaryDirectory(prefix="kernelwatch-") as folder:
         head = Side("HEAD", tree_of_commit(project, "HEAD", Path(folder, "HEAD")))
         tree = Side("tree", tree_of_checkout(project, Path(folder, "tree")))
-        only = selected(arguments)
 
         def choose_from(differ: Changes) -> Choice | None:
             if not arguments.worktree:

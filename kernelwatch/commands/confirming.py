@@ -70,6 +70,10 @@ class Events:
         """Why the decisions cannot be read; "" if they can."""
         return str(self._published().get("damaged", ""))
 
+    def unread(self) -> list[str]:
+        """Why files of the results are left out."""
+        return list(self._published().get("unread", []))
+
     def _here(self) -> list[Event]:
         return [
             event

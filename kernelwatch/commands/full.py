@@ -42,6 +42,7 @@ from kernelwatch.commands.shown import (
     show_expected,
     show_failures,
     show_newest,
+    show_unread,
     verdict,
 )
 from kernelwatch.commands.watching import run_asv
@@ -208,9 +209,10 @@ def run_full(
         show_events(new.now(), console)
     show_expected(list({json.dumps(each): each for new in news for each in new.expected()}.values()), console)
     show_damaged([new.damaged() for new in news], console)
+    show_unread((text for new in news for text in new.unread()), console)
     events = [event for new in news for event in new.now()]
     evidence = [told for new in news for told in new.evidence()]
-    judged, series = (sum(told[name] for told in evidence) for name in ("judged", "series"))
+    judged = sum(told["judged"] for told in evidence)
     if not arguments.quick:  # a first look has nothing to compare with
         failures = [told for new in news for told in new.failures()]
         show_failures(failures, console)
@@ -218,7 +220,7 @@ def run_full(
         show_evidence(evidence, console)
         if not judged and alone(evidence):
             code = code or 2  # there is a history, and nothing of it could be compared
-    if not series and not has_figures(results, measurer.machines, commits):
+    if not has_figures(results, measurer.machines, commits):
         console.print("no cell gave a figure", style="yellow", soft_wrap=True)
         code = code or 2
     console.print(f"took {phases.taken()}", soft_wrap=True)

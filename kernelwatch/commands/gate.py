@@ -29,6 +29,8 @@ PASSED = re.compile(r"^\S+::\S.* (PASSED|SKIPPED|XFAIL)\b|^\[gw\d+\] (\[.*?\] )?
 # A test that runs, and in a process of pytest-xdist, which names it once more, one that has ended.
 STARTED = re.compile(rf"^(?!.* ({OUTCOMES})\b)(?P<name>\S+::\S.*?) *$")
 ENDED = re.compile(rf"^\[gw\d+\] (\[.*?\] )?({OUTCOMES}) (?P<name>\S+::\S.*?) *$")
+# What pytest ends with after pytest.exit, whose exit code may be 0.
+LEFT = re.compile(r"^!+ _pytest\.outcomes\.Exit: ")
 
 
 class GateFailed(UserError):
@@ -71,6 +73,8 @@ def gate(project: Project, console: Console) -> None:
     if code:
         console.print("\n".join(lines), markup=False, highlight=False)
         raise GateFailed("the gate failed; nothing was measured (its output is above)")
+    if left := next(filter(LEFT.match, lines), ""):
+        raise GateFailed(f"the gate ended before all of its tests: {left.strip('! ')}; nothing was measured")
     if suite is None:
         console.print("\n".join(lines), markup=False, highlight=False)
         raise GateFailed(f"a test of the gate ended pytest, with code 0: {', '.join(running)}; nothing was measured")

@@ -4,8 +4,8 @@ Both sides of a link are measured in turns on the GPU at hand. So links of any G
 make one history (docs/links.md). What did not change is not measured.
 
 Exit code: 0; 1 if a launch became slower, unless that is accepted or fixed; 2 if one failed, could not be measured, is
-not decided or is gone. Commits of the range that are linked already count, too; a commit that --limit leaves is not
-measured.
+not decided or is gone, or if nothing could be compared. Commits of the range that are linked already count, too; a
+commit that --limit leaves is not measured.
 """
 
 import argparse
@@ -14,10 +14,9 @@ import statistics
 import subprocess
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,7 +27,7 @@ from kernelwatch.asv.machine_names import machine_name
 from kernelwatch.commands.confirming import Event, Events
 from kernelwatch.commands.phases import duration
 from kernelwatch.commands.publishing import check_plugin, have_results, publish
-from kernelwatch.commands.shown import show_damaged, show_events, show_expected
+from kernelwatch.commands.shown import show_damaged, show_events, show_expected, show_unread
 from kernelwatch.comparison import environments as two
 from kernelwatch.comparison import linking
 from kernelwatch.comparison.linking import Step, Trees
@@ -65,6 +64,10 @@ def run(project: Project, arguments: argparse.Namespace, console: Console, fleet
         check_plugin(project.configuration)
     paths, named = (arguments.paths, []) if arguments.paths else (project.launch_paths(), project.named_files())
     commits = commits_of(project.root, arguments.range, paths, named)
+    check_range(arguments.range, commits, partial(resolve, project.root))
+    for path in arguments.paths if commits else ():
+        if not git(project.root, "rev-list", "-n", "1", commits[0], "--", path):
+            raise UserError(f"no commit up to {commits[0][:8]} has the file or folder {path} (--path)")
     pairs = linking.pairs_of(project, commits)
     devices = [arguments.device] if arguments.device else list(linking.NARROW)
     asked = linking.asked_of(project, selected(arguments), devices)
@@ -107,10 +110,20 @@ def run(project: Project, arguments: argparse.Namespace, console: Console, fleet
         sessions = _link_here(project, left_of(machines[0]), arguments, project.results / machines[0], console)
     folders = [project.results / machine for machine in machines]
     show_left([one for one in sessions if not any(have_results(each, [one.after]) for each in folders)], console)
-    found = [*earlier, *sessions]
+    order = {after: at for at, (_, after) in enumerate(pairs)}
+    found = sorted([*earlier, *sessions], key=lambda session: order[session.after])
     code = _told(project, arguments, machines, found, console, commits[0] if commits else "HEAD")
     left = {*pairs} - {(one.before, one.after) for one in found}  # a limit was over
     return code or (2 if lacking or left else 0)
+
+
+def check_range(range: str, commits: Sequence[str], hash_of: Callable[[str], str]) -> None:
+    """Raises: UserError if a range between two commits has none, since it ends before it begins. One that begins and
+    ends at the same commit may be what a script finds if there is nothing new."""
+    first, dots, last = range.partition("..")
+    is_empty = not commits and dots and not last.startswith(".")
+    if is_empty and hash_of(first or "HEAD") != hash_of(last or "HEAD"):
+        raise UserError(f"no commits in {range}: it ends before it begins")
 
 
 def _only(session: Session, asked: Sequence[Cell]) -> Session:
@@ -188,6 +201,7 @@ def _told(
     _list_benchmarks(project)
     page = publish(project, project.root / CONFIGURATION, console)
     shown: list[Event] = []
+    unread: list[str] = []
     for machine in machines:
         told = Events(page.parent / "data" / "events.json", [session.after for session in sessions], machine)
         found = [event for event in told.now() if event["last"]["hash"] in told.commits]
@@ -195,6 +209,8 @@ def _told(
         show_expected(told.expected(), console)
         show_damaged([told.damaged()], console)
         shown += found
+        unread += told.unread()
+    show_unread(unread, console)
     console.print(f"pages: {page.as_uri()}", soft_wrap=True)
     return code_of(sessions, standing_of(shown))
 
@@ -329,6 +345,8 @@ def show(subject: str, session: Session, console: Console) -> None:
         tell(f"  not measured: {len(without) - SHOWN} more")
     if session.gone:
         tell(f"  gone: {some(session.gone)}")
+    if not session.tells:
+        tell("  nothing could be compared: neither commit has what was asked for")
 
 
 def show_left(sessions: Sequence[Session], console: Console) -> None:
@@ -352,9 +370,9 @@ def _changed(session: Session) -> dict[str, Judged]:
 
 
 def code_of(sessions: Sequence[Session], standing: Standing | None = None) -> int:
-    """The exit code of what was measured. `sessions`: in the order in which they were measured; of those that asked for
-    the same, the newest counts. `standing`: whether published regressions are open, such as one that came in many small
-    steps, of which no session tells."""
+    """The exit code of what was measured. `sessions`: in the order of their commits, those of one commit in the order
+    in which they were measured: of those that asked for the same, the newest counts. `standing`: whether published
+    regressions are open, such as one that came in many small steps, of which no session tells."""
     known = standing or {}
     alike: dict[tuple[object, ...], list[Session]] = {}
     for session in sessions:
@@ -379,8 +397,8 @@ def code_of(sessions: Sequence[Session], standing: Standing | None = None) -> in
         return 1
     reasons = [why for session, _, why in told if session.kind != "anchor"]
     unmeasured = any(not why.endswith(NOT_ASKED) and not why.startswith("repaired") for why in reasons)
-    gone, new = ({name for each in steps for name in names(each)} for names in (attrgetter("gone"), attrgetter("new")))
-    return 2 if unmeasured or "cannot tell" in words or gone - new else 0  # what is back is not lost
+    nothing = bool(steps) and not any(each.tells for each in steps)
+    return 2 if nothing or unmeasured or "cannot tell" in words or links.gone(steps) else 0
 
 
 def _counts(session: Session, name: str, alike: Sequence[Session]) -> bool:

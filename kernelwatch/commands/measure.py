@@ -12,16 +12,12 @@ Exit code: 0, measured, or with --against: faster or the same; 1, slower; 2, can
 """
 
 import argparse
-import ctypes
 import json
 import math
-import os
 import signal
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager, redirect_stdout
 from dataclasses import asdict
-from typing import Any, NoReturn
+from functools import partial
+from typing import Any
 
 from kernelwatch.api.judged import judge
 from kernelwatch.api.measuring import compare, measure
@@ -31,7 +27,8 @@ from kernelwatch.history.records import finite
 from kernelwatch.plan.cells import CACHES
 from kernelwatch.report.arguments import Parser, stop_on_signals
 from kernelwatch.report.documents import VERSION
-from kernelwatch.system.errors import CANNOT, UserError
+from kernelwatch.system.apart import apart
+from kernelwatch.system.errors import UserError
 
 CODES = {"faster": 0, "slower": 1, "cannot tell": 2}  # any other verdict is "same within ..."
 BY_SIGNAL = (128 + signal.SIGTERM, 128 + signal.SIGHUP)  # of `stop_on_signals`
@@ -111,8 +108,7 @@ def main(prog: str, arguments: list[str] | None = None) -> int:
         parser.error("--rtol and --atol are of --judge: nothing else compares outputs here")
     stop_on_signals()
     try:
-        with _stdout_to_stderr(), _no_way_out():  # what the functions print is no part of the document
-            result, code = _run(parsed, prog)
+        result, code = apart(partial(_run, parsed, prog))  # what the functions print is no part of the document
     except SystemExit as ended:
         if ended.code in BY_SIGNAL:
             raise
@@ -122,44 +118,6 @@ def main(prog: str, arguments: list[str] | None = None) -> int:
         ) from None
     print(json.dumps(document(result, code), default=str) if parsed.json else result)
     return code
-
-
-@contextmanager
-def _stdout_to_stderr() -> Iterator[None]:
-    """Let all that this process writes to stdout go to stderr, also what libraries and kernels print."""
-    library = ctypes.CDLL(None)
-    sys.stdout.flush()
-    library.fflush(None)
-    kept = os.dup(1)
-    try:
-        os.dup2(2, 1)
-        with redirect_stdout(sys.stderr):
-            yield
-    finally:
-        library.fflush(None)
-        os.dup2(kept, 1)
-        os.close(kept)
-
-
-@contextmanager
-def _no_way_out() -> Iterator[None]:
-    """Let a function that calls os._exit end this process with the code of a command that could not do its job: its
-    own code, such as 0, would be read as a verdict. A process that the function forks ends as it likes."""
-    own, leave = os.getpid(), os._exit
-
-    def left(status: int) -> NoReturn:
-        if os.getpid() != own:
-            leave(status)
-        os.write(
-            2, f"measure: nothing was measured: a module or function of these calls os._exit({status!r})\n".encode()
-        )
-        leave(CANNOT)
-
-    os._exit = left
-    try:
-        yield
-    finally:
-        os._exit = leave
 
 
 def _run(parsed: argparse.Namespace, prog: str) -> tuple[Measured | Compared, int]:

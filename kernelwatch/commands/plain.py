@@ -25,9 +25,9 @@ from rich.console import Console
 from kernelwatch.asv import running
 from kernelwatch.asv.machine_names import who
 from kernelwatch.commands.confirming import Events
-from kernelwatch.commands.link import Standing, code_of, show, standing_along, standing_of
+from kernelwatch.commands.link import Standing, check_range, code_of, show, standing_along, standing_of
 from kernelwatch.commands.publishing import check_plugin, publish
-from kernelwatch.commands.shown import show_damaged, show_events
+from kernelwatch.commands.shown import show_damaged, show_events, show_unread
 from kernelwatch.commands.versus import add_output, finish
 from kernelwatch.comparison import benchmarks
 from kernelwatch.comparison.benchmarks import Place, Report
@@ -94,7 +94,11 @@ def link(arguments: argparse.Namespace, console: Console) -> int:
     known, messages = links.read(folder)
     for message in messages:
         console.print(f"note: {message}", style="yellow", markup=False)
-    commits = repo.get_hashes_from_range(arguments.range)[::-1]
+    try:
+        commits = repo.get_hashes_from_range(arguments.range)[::-1]
+    except util.ProcessError as error:
+        raise UserError(f"no range of commits {arguments.range}: {benchmarks.error_text(error)}") from None
+    check_range(arguments.range, commits, partial(commit_of, repo))
     places = benchmarks.places_of(conf, arguments.environment)
     asked = [(place, *pair) for pair in _pairs(repo, commits) for place in places]
     left = [[] if arguments.again else _left(known, *each, arguments.only) for each in asked]
@@ -121,7 +125,7 @@ def link(arguments: argparse.Namespace, console: Console) -> int:
                 links.save(folder, session)
                 sessions.append(session)
                 show(repo.get_decorated_hash(after, 8), session, console)
-    found = [*earlier, *sessions]
+    found = sorted([*earlier, *sessions], key=lambda session: commits.index(session.after))
     if arguments.no_publish:
         line = list(reversed(repo.get_hashes_from_range(commits[-1]))) if commits else []
         standing = standing_along(found, line, console)
@@ -161,6 +165,7 @@ def _published(conf: Any, machine: str, sessions: Sequence[Session], console: Co
     events = [event for event in told.now() if event["last"]["hash"] in told.commits]
     show_events(events, console)
     show_damaged([told.damaged()], console)
+    show_unread(told.unread(), console)
     return standing_of(events)
 
 
@@ -202,9 +207,10 @@ def _told(session: Session) -> dict[str, str]:
 def _matching(session: Session, only: str) -> Session:
     """What a session tells of the benchmarks that `only` matches."""
     links = tuple(link for link in session.links if re.search(only, link.cell))
+    new, gone = (tuple(key for key in keys if re.search(only, key)) for keys in (session.new, session.gone))
     broken = session.before[:8], session.after[:8]
     unjudged = {key: why for key, why in session.unjudged.items() if key in broken or re.search(only, key)}
-    return replace(session, links=links, unjudged=unjudged)
+    return replace(session, links=links, new=new, gone=gone, unjudged=unjudged)
 
 
 def machine_folder(conf: Any) -> Path:

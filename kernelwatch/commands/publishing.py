@@ -42,13 +42,27 @@ def check_plugin(configuration: Mapping[str, Any]) -> None:
 def publish(project: Project | Repository, conf: Path, console: Console) -> Path:
     """Run `asv publish`; the path of the first page. Raises: UserError."""
     check_plugin(project.configuration)
+    values = project.configuration | (QUICK if conf.name != CONFIGURATION else {})
+    page = Path(project.root, str(values.get("html_dir", "html")), "index.html")
+    before = _stamp(page)
     command = running.asv_command(conf, "publish", "--no-pull")
     done = subprocess.run(command, cwd=project.root, capture_output=True, text=True, check=False)
     if done.returncode:
         console.print(done.stdout + done.stderr, markup=False, highlight=False)
         raise UserError(f"asv publish failed with exit code {done.returncode}; its output is above")
-    values = project.configuration | (QUICK if conf.name != CONFIGURATION else {})
-    return Path(project.root, str(values.get("html_dir", "html")), "index.html")
+    if _stamp(page) == before:  # what it imports may end its process, with any exit code
+        console.print(done.stdout + done.stderr, markup=False, highlight=False)
+        raise UserError(f"asv publish ended with exit code 0 and made no pages in {page.parent}; its output is above")
+    return page
+
+
+def _stamp(page: Path) -> tuple[int, int] | None:
+    """What differs once a page was made anew, even if it says the same; None if there is none."""
+    try:
+        told = page.stat()
+    except FileNotFoundError:
+        return None
+    return told.st_ino, told.st_ctime_ns
 
 
 def has_record(folder: Path) -> bool:

@@ -41,6 +41,12 @@ def show_damaged(told: Iterable[str], console: Console) -> None:
         console.print(f"{text}; no regression counts as accepted", style="red", markup=False, soft_wrap=True)
 
 
+def show_unread(told: Iterable[str], console: Console) -> None:
+    """Print which files of the results are not judged. `told`: as in events.json, once for each machine."""
+    for text in dict.fromkeys(told):
+        console.print(f"note: {text}", style="yellow", markup=False, highlight=False, soft_wrap=True)
+
+
 def show_expected(expected: Iterable[dict[str, Any]], console: Console) -> None:
     """Print what became of the changes that commits announced; `expected`: as in events.json."""
     for each in expected:

@@ -283,11 +283,11 @@ def _installed(conf: Any, repo: Any, side: Side, place: Any, only: str) -> Insta
     try:
         place.create()
     except (util.UserError, util.ProcessError) as error:
-        raise UserError(f"asv cannot make the environment {place.name}: {_said(error)}") from None
+        raise UserError(f"asv cannot make the environment {place.name}: {error_text(error)}") from None
     try:
         place.install_project(conf, repo, side.tree)
     except (util.UserError, util.ProcessError) as error:
-        return Installed(side, place, broken=f"it cannot be installed: {_said(error)}")
+        return Installed(side, place, broken=f"it cannot be installed: {error_text(error)}")
     Benchmarks.check_tree(conf.benchmark_dir)
     with tempfile.TemporaryDirectory() as folder:
         told = Path(folder, "discovered.json")
@@ -329,7 +329,7 @@ def _entries(chosen: Any, place: Any) -> dict[str, tuple[dict[str, Any], int]]:
     return entries
 
 
-def _said(error: Exception) -> str:
+def error_text(error: Exception) -> str:
     told = [getattr(error, "stderr", None) or "", getattr(error, "stdout", None) or "", str(error)]
     return next((line for line in map(last_line, told) if line), type(error).__name__)
 

@@ -22,6 +22,7 @@ from kernelwatch.plan.project import Project
 FEW = 3  # names in one line
 NOT_ASKED = "it was not asked for"
 WORDS = ("worse", "accepted", "better", "repaired", "cannot tell", "gone")
+WITHOUT_RATIO = ("n/a", "gone", "new", "repaired")  # of which one side has no time
 
 
 @dataclass
@@ -127,7 +128,7 @@ class Report:
     @property
     def evidence(self) -> str:
         """How many launches were judged, and how."""
-        timed = {pairs.cell.name for pairs, judged in self.judged() if judged.word not in ("n/a", "gone")}
+        timed = {pairs.cell.name for pairs, judged in self.judged() if judged.word not in WITHOUT_RATIO}
         changed = list(self.changed)
         by_time = sum(rung in timed for rung in changed)
         by_figures = sum(rung in self.by_figures for rung in changed) if self.exact_only else 0
@@ -167,6 +168,18 @@ class Report:
         return any(judged.word not in ("n/a", "gone") for _, judged in self.judged())
 
     @property
+    def is_compared(self) -> bool:
+        """Whether anything that both sides have was compared."""
+        words = [judged.word for _, judged in self.judged()]
+        return bool(self.same or self.compared) or any(word not in WITHOUT_RATIO for word in words)
+
+    @property
+    def _new_cells(self) -> list[str]:
+        """The cells that only the second side has, of rungs that are not new as a whole."""
+        new = [pairs.cell for pairs, judged in self.judged() if judged.word == "new"]
+        return [cell.key for cell in new if cell.name not in self.new]
+
+    @property
     def code(self) -> int:
         """The exit code."""
         if self.failures:
@@ -190,8 +203,8 @@ class Report:
             parts.append(f"worse, and accepted: {amount('accepted')}")
         if any(counts["repaired"]):
             parts.append(f"repaired: {amount('repaired')}")
-        if self.new:
-            parts.append(f"new: {some(self.new)}, with nothing to compare")
+        if new := [*self.new, *self._new_cells]:
+            parts.append(f"new: {some(new)}, with nothing to compare")
         if self.undecided:
             parts.append(f"cannot tell: {'; '.join(self.undecided)}")
         if not self.whole:

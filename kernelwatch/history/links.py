@@ -93,6 +93,12 @@ class Session:
         """The links of the launches that differ."""
         return [link for link in self.links if not link.control]
 
+    @property
+    def tells(self) -> bool:
+        """Whether it tells anything of what it was asked for. It does not if neither commit has such a launch."""
+        asked = any(not why.endswith(NOT_ASKED) for why in self.unjudged.values())
+        return asked or any((self.links, self.same, self.represented, self.new, self.gone))
+
     def why_left(self, cell: str) -> str:
         """Why this session leaves a cell to another one, which asks for more or has a GPU; "" if it does not."""
         reasons = (self.unjudged.get(name, "") for name in (cell, cell.partition(" ")[0]))
@@ -113,6 +119,20 @@ class Session:
         uuid = str(self.conditions.get("nvml_uuid_sha256") or "")
         name = self.conditions.get("gpu") or self.conditions.get("cpu") or ""
         return " ".join(filter(None, (str(name), uuid[:8])))
+
+
+def gone(sessions: Iterable[Session]) -> dict[str, str]:
+    """The cells and rungs that are gone, with the commit since which they are. What is new or linked later is back.
+    `sessions`: those that asked what commits changed, in the order of the commits."""
+    found: dict[str, str] = {}
+    for session in sessions:
+        back = {*session.new, *(link.cell for link in session.changed)}
+        rungs = {name.partition(" ")[0] for name in back}
+        for name in [name for name in found if name in back | rungs or name.partition(" ")[0] in session.new]:
+            del found[name]
+        for name in session.gone:
+            found.setdefault(name, session.after)
+    return found
 
 
 def save(folder: Path, session: Session) -> Path:

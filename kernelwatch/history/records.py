@@ -256,6 +256,13 @@ def measured(key: str, outcome: Outcome, group: str = "", facts: Facts | None = 
     )
 
 
+def damaged(path: Path) -> str:
+    """How much of a sidecar cannot be read, "" if all of it can."""
+    lines = read_regular(path).decode("utf-8", "replace").splitlines()
+    count = sum(outcomes.group_of(line) is None for line in lines)
+    return f"{count} of {len(lines)} lines cannot be read" if count else ""
+
+
 def sidecars(results: Path, machine: str | None = None) -> list[Path]:
     """The sidecars under a results folder, the newest last. `machine`: part of the name of the machine's folder."""
     part = (machine or "").lower()
@@ -282,11 +289,9 @@ def newest(paths: list[Path], groups: Collection[str] = ()) -> tuple[Record, lis
         record = read(path)
         if groups and record.cells and not set(groups) & set(record.facts):
             continue
-        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
-        damaged = sum(outcomes.group_of(line) is None for line in lines)
-        if record.cells and not damaged:
+        why = damaged(path) or ("" if record.cells else "it holds no cell")
+        if not why:
             return record, messages
-        why = f"{damaged} of {len(lines)} lines cannot be read" if damaged else "it holds no cell"
         messages.append(f"{path} is damaged: {why}; measure this commit again (bench --again)")
         if record.cells:
             return record, messages

@@ -13,6 +13,7 @@ Content-Security-Policy that lets them load and run only their own files.
 """
 
 import itertools
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -25,7 +26,7 @@ from asv.repo import get_repo
 
 from kernelwatch.history.store import Damaged
 from kernelwatch.plan import project as projects
-from kernelwatch.publish import cleaning, events, pages, place
+from kernelwatch.publish import cleaning, events, linked, pages, place
 from kernelwatch.publish.benchmarks import judged_in
 from kernelwatch.publish.offline import SITE, make_offline, restrict
 from kernelwatch.publish.publication import Publication
@@ -33,6 +34,7 @@ from kernelwatch.publish.recorded import History, open_store
 from kernelwatch.publish.writer import Writer
 from kernelwatch.system.errors import UserError
 
+LOST = re.compile(r": it(s sidecar)? is not (shown|read)( as a whole)?: ")  # said of a file as a whole
 ASV_COMMITS = 100  # the newest ones, which asv's own pages show; "asv_commits" in asv.conf.json is another number
 
 
@@ -73,10 +75,13 @@ def _publish(site: Path, asv_publish: Callable[..., Any], conf: Any, range_spec:
             history = History(results, store, judged, hashes)
             shown = history.newest(getattr(conf, "asv_commits", ASV_COMMITS))
             messages = [*history.messages, *cleaning.copy(results, Path(conf.results_dir), shown)]
+            sessions, unread = linked.read(Path(conf.results_dir))
+            messages += [message.replace(conf.results_dir, str(results)) for message in unread]
             for message in dict.fromkeys(messages):
                 log.warning(message)
+            lost = [message.replace(f"{results}/", "") for message in dict.fromkeys(messages) if LOST.search(message)]
             writer = Writer(html / "data", site / "data", store.files(str(site)))
-            publication = Publication(conf, repo, Benchmarks.load(conf), project, history, html, writer)
+            publication = Publication(conf, repo, Benchmarks.load(conf), project, history, sessions, lost, html, writer)
 
             # Judge it.
             found = events.judge(publication)
@@ -89,8 +94,12 @@ def _publish(site: Path, asv_publish: Callable[..., Any], conf: Any, range_spec:
             make_offline(html / "asv")
 
             # Write the data files of the pages.
-            sessions = itertools.chain.from_iterable(found.sessions.values())
-            pages.write(publication, {commit for each in sessions for commit in (each.before, each.after)})
+            linked_commits = {
+                commit
+                for each in itertools.chain.from_iterable(found.sessions.values())
+                for commit in (each.before, each.after)
+            }
+            pages.write(publication, linked_commits)
             restrict(html)
 
             # Note how the files were made before the pages are replaced: if it fails, they are as they were.

@@ -69,7 +69,7 @@ def judge(publication: Publication) -> Judged:
     conf, repo, history = publication.conf, publication.repo, publication.history
     if publication.benchmarks and not any(history.judged.values()):
         log.warning("no benchmark says that it is judged; run `asv run`, which rewrites benchmarks.json")
-    sessions = linked.sessions_of(Path(conf.results_dir))
+    sessions = publication.sessions
     if publication.project is None:
         sessions = linked_benchmarks.by_environment(sessions)
     of_links = {commit for own in sessions.values() for each in own for commit in (each.before, each.after)}
@@ -212,6 +212,7 @@ def write(publication: Publication, judged: Judged) -> None:
             "damaged": judged.damaged,
             "lines": [_line_as_json(line, commits) for line in judged.lines],
             "unknown": judged.unknown,
+            "unread": publication.unread,
             "evidence": [dataclasses.asdict(each) for each in judged.evidence],
             "failures": judged.failures,
             "links": _reach(publication, judged),

@@ -6,8 +6,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from asv.console import log
-
 from kernelwatch.detect.chain import Chain
 from kernelwatch.detect.linked import LinkedSeries
 from kernelwatch.history import links
@@ -23,16 +21,15 @@ WEEK_S = 7 * 86400
 FAILED = "failed"  # how the reason begins if a launch failed, or gave a wrong result
 
 
-def sessions_of(results: Path) -> dict[str, list[Session]]:
-    """The sessions by machine. A file that is not one is named in a warning."""
-    found = {}
+def read(results: Path) -> tuple[dict[str, list[Session]], list[str]]:
+    """The sessions by machine, and a message for each file that is not one."""
+    found, unread = {}, []
     for folder in sorted(path for path in results.glob("*/") if path.is_dir()):
         sessions, messages = links.read(folder)
-        for message in messages:
-            log.warning(message)
+        unread += messages
         if sessions:
             found[folder.name] = sessions
-    return found
+    return found, unread
 
 
 def unasked(sessions: Sequence[Session], line: Line, project: Project | None) -> list[str]:
@@ -68,8 +65,9 @@ def reach(
     many of them have links. `links`: how many. `undecided`: how many of the launches that they made are neither slower
     nor faster nor the same. `gpus`: those that measured them. `missing`: the commits between the ends that change files
     on which launches may depend, and that were not asked. `unjudged`: why changed launches have no link, and how many.
-    `failed`: the launches that fail since a commit, as far as sessions tell. `since`: how each op compares with earlier
-    commits. `later`: how many commits after the newest one change such files.
+    `failed`: the launches that fail since a commit, as far as sessions tell; `gone`: those that are gone. `compared`:
+    whether any session tells of a launch. `since`: how each op compares with earlier commits. `later`: how many commits
+    after the newest one change such files.
     """
     own = along(sessions, line)
     first, newest = _ends(own, line)
@@ -92,6 +90,8 @@ def reach(
         "missing": list(missing),
         "unjudged": [[why, count] for why, count in Counter(_unlinked(own).values()).most_common()],
         "failed": failing(own, line.positions),
+        "gone": lost(own, line.positions, project),
+        "compared": any(each.tells for each in own),
         "since": [
             {"name": name, "hash": hash, "ops": compared(chains, None if name == "first" else line.positions[hash])}
             for name, hash in earlier.items()
@@ -127,6 +127,18 @@ def failing(sessions: Sequence[Session], positions: Mapping[str, int]) -> list[J
                 place = {"at": positions[session.after], "hash": session.after}
                 found[name] = {"cell": name, "why": why.removeprefix(FAILED).strip(": ")} | place
     return list(found.values())
+
+
+def lost(sessions: Sequence[Session], positions: Mapping[str, int], project: Project | None) -> list[Json]:
+    """The launches that are gone since a commit: `cell` (or rung), and the commit as `at` and `hash`. A rung that is
+    described no more is not missed."""
+    ordered = sorted(sessions, key=lambda each: (positions[each.after], each.at))
+    known = set(project.rungs()) if project else None
+    return [
+        {"cell": name, "at": positions[commit], "hash": commit}
+        for name, commit in links.gone(ordered).items()
+        if known is None or name.partition(" ")[0] in known
+    ]
 
 
 def compared_with(project: Project, line: Line, first: str) -> dict[str, str]:

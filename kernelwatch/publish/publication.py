@@ -1,9 +1,11 @@
 """What the steps of one publication share: the project, what is recorded of it, and the writer of the data files."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from kernelwatch.history.links import Session
 from kernelwatch.plan.project import Project
 from kernelwatch.publish.recorded import History
 from kernelwatch.publish.writer import Writer
@@ -15,7 +17,8 @@ class Publication:
 
     `conf`, `repo`, `benchmarks`: asv's. Its folder of results is the cleaned copy.
     `project`: the description; None for a project without one.
-    `history`: the results, as they are. `site`: the folder in which the site is made; `writer`: of its data files.
+    `history`: the results, as they are; `sessions`: of links, by machine; `unread`: why files of these are left out.
+    `site`: the folder in which the site is made; `writer`: of its data files.
     """
 
     conf: Any
@@ -23,6 +26,8 @@ class Publication:
     benchmarks: Any
     project: Project | None
     history: History
+    sessions: Mapping[str, Sequence[Session]]
+    unread: Sequence[str]
     site: Path
     writer: Writer
 

@@ -115,7 +115,7 @@ class History:
     ) -> None:
         self.store, self.judged = store, judged
         self.figures = tuple(sorted({*judged.values()} - {"", "exact", plain.JUDGED}))
-        self.messages: list[str] = []
+        self.messages = [f"{each}: it is not shown: its machine.json is missing" for each in _unnamed(results)]
         self.recorded: list[Recorded] = []
         known = store.known()
         paths = []
@@ -192,6 +192,8 @@ class History:
         try:
             record, rows, snapshot = self._read_sidecar(sidecar_of(path))
             suites = _failed_suites(sidecar_of(path))
+            if damaged := records.damaged(sidecar_of(path)):
+                messages.append(f"its sidecar is not shown as a whole: {damaged}")
         except (Damaged, UserError):
             raise
         except Exception as error:  # whatever the error, this file would end the whole publication
@@ -262,6 +264,12 @@ def _result_files(results: Path) -> Iterator[Path]:
         if "machine.json" in names and _machine(Path(folder)):
             own = (name for name in names if name.endswith(".json") and name not in ("machine.json", "benchmarks.json"))
             yield from (Path(folder, name) for name in sorted(own))
+
+
+def _unnamed(results: Path) -> list[Path]:
+    """The folders with results that do not say of which machine."""
+    folders = sorted(path for path in results.glob("*/") if not os.path.exists(path / "machine.json"))
+    return [folder for folder in folders if any(folder.glob("*-*.json"))]
 
 
 @cache

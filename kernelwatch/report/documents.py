@@ -50,6 +50,8 @@ def verdict_word(report: Report) -> str:
     if report.undecided or not report.whole:
         return "cannot tell"
     rest = "figures alone" if report.exact_only and report.changed and not report.alike else "no change"
+    if not report.is_compared:
+        rest = "repaired" if any(counts["repaired"]) else "new"
     return next((word for word in ("accepted", "better") if any(counts[word])), rest)
 
 

@@ -29,6 +29,9 @@
         const found = reach.missing.length ? [text.plural(reach.missing.length, "commit") + " between them " + (reach.missing.length === 1 ? "was" : "were") + " not asked"] : [];
         if (reach.later) found.push(text.plural(reach.later, "commit") + " after them " + (reach.later === 1 ? "was" : "were") + " not asked");
         if (reach.undecided) found.push(changed(reach.undecided) + " not decided");
+        if (reach.gone.length) found.push((kernelwatch.described ? text.plural(reach.gone.length, "launch", "launches") : text.plural(reach.gone.length, "benchmark")) +
+            " gone" + (brief ? "" : ": " + reach.gone.slice(0, 3).map((each) => each.cell + " since " + text.hash(each.hash)).join(", ")));
+        if (!reach.compared) found.push("nothing could be compared");
         // Of those that failed, the pages of their commits say why.
         const kind = ([why]) => (why.startsWith("failed") ? " failed" : why.startsWith("repaired") ? " mended what had failed before" : brief ? " not measured" : " not measured: " + why);
         return [...found, ...[...d3.rollup(reach.unjudged, (all) => d3.sum(all, ([, count]) => count), kind)].map(([words, count]) => changed(count) + words)];

@@ -230,7 +230,7 @@
         const [site, events] = await Promise.all(["site", "events"].map(kernelwatch.load)), all = {site, events};
         const {machines, published, branch, head} = all.site;
         const now = Date.parse(published);
-        main.append(...[element("h1", {}, "Status"), kernelwatch.damaged(events), lacking(all)].filter(Boolean));
+        main.append(...[element("h1", {}, "Status"), kernelwatch.damaged(events), kernelwatch.unread(events), lacking(all)].filter(Boolean));
         const alone = kernelwatch.links.alone(site, events);
         if (!machines.length && !alone.length) {
             main.append(element("p", {}, events.lines.length > events.lines.filter((line) => line.configured).length ? "No commit of the branch " + branch + " is measured."
