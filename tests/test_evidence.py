@@ -251,7 +251,7 @@ def test_status_and_regressions_say_what_cannot_be_read(browser: "Browser", tmp_
     for view_name in ("status", "regressions"):
         with opened(browser, small.project.folder / "html", view_name, fresh=True) as page:
             told = page.locator("[data-unread='1']").inner_text()
-            assert "1 file of the results held is not shown and not judged" in told
+            assert "1 file of the results cannot be read. What is in there is not shown and not judged" in told
             assert f"{name}: it is not shown: " in told
 
 

@@ -160,8 +160,8 @@
     kernelwatch.damaged = ({damaged}) => (damaged ? kernelwatch.element("p", {class: "warn", role: "alert"}, damaged + ". Until it is mended, no regression counts as accepted.") : "");
 
     // The files of results that cannot be read; null if there are none.
-    kernelwatch.unread = ({unread}) => (unread.length ? kernelwatch.element("div", {class: "warn", role: "alert", "data-unread": unread.length}, "! What " +
-        kernelwatch.text.plural(unread.length, "file") + " of the results held is not shown and not judged:",
+    kernelwatch.unread = ({unread}) => (unread.length ? kernelwatch.element("div", {class: "warn", role: "alert", "data-unread": unread.length}, "! " +
+        kernelwatch.text.plural(unread.length, "file") + " of the results cannot be read. What is in there is not shown and not judged:",
     kernelwatch.element("ul", {class: "small"}, unread.slice(0, 5).map((words) => kernelwatch.element("li", {}, words)), unread.length > 5 ? kernelwatch.element("li", {}, "and " + (unread.length - 5) + " more") : "")) : null);
 
     // Who accepted a regression, and why; "" if nobody did. `brief`: without who, which `words` says.
