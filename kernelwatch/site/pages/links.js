@@ -93,11 +93,11 @@
         into.append(kernelwatch.plot(main, {
             height: small ? 260 : 320, marginLeft: 58, marginBottom: 42,
             x: {type: "linear", domain: [-0.5, ats.length - 0.5], label: null, axis: null}, y: {type: "linear", domain: [floor, high], label: "time, the first launch = 100", labelArrow: "none", grid: true},
-            marks: [...marks, Plot.ruleX(measured, {x: "x", y1: floor, y2: floor + 0.05 * (high - low), stroke: (session) => kernelwatch.colors[gpus.indexOf(session.gpu) % 8], strokeWidth: 3, title: (session) => session.gpu + ", driver " + session.driver + ", " + session.measured.slice(0, 10)}),
+            marks: [...marks, Plot.ruleX(measured, {x: "x", y1: floor, y2: floor + 0.05 * (high - low), stroke: (session) => kernelwatch.colors[gpus.indexOf(session.gpu) % 8], strokeWidth: (session) => (gpus.indexOf(session.gpu) < 8 ? 3 : 1), title: (session) => session.gpu + ", driver " + session.driver + ", " + session.measured.slice(0, 10)}),
                 Plot.axisX(ticks, {label: small ? "commits" : "commits that were asked, evenly spaced", labelArrow: "none", tickFormat: (index) => text.hash(told.commits[ats[index]].hash)})],
         }, alt));
-        into.append(element("p", {class: "quiet small"}, "The line is each launch's time by its links, with its 95 % interval; it breaks where nothing links two launches. A dot is a changed launch: red slower, green faster, hollow neither; \u00d7 is one that nothing links with another. Ticks below: a session that measured links, colored by GPU: ",
-            gpus.map((gpu, index) => [index ? ", " : "", element("span", {style: "color:" + kernelwatch.colors[index % 8], "aria-hidden": "true"}, "\u25ac\u00a0"), gpu]), "."));
+        into.append(element("p", {class: "quiet small"}, "The line is each launch's time by its links, with its 95 % interval; it breaks where nothing links two launches. A dot is a changed launch: red slower, green faster, hollow neither; \u00d7 is one that nothing links with another. Ticks below: a session that measured links, colored by GPU" + (gpus.length > 8 ? " (thin ones: the colors once more)" : "") + ": ",
+            gpus.map((gpu, index) => [index ? ", " : "", element("span", {style: "color:" + kernelwatch.colors[index % 8], "aria-hidden": "true"}, (index < 8 ? "\u25ac" : "\u2500") + "\u00a0"), gpu]), "."));
     }
 
     // --- the table -------------------------------------------------------------------------------------------------
