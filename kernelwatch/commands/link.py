@@ -354,7 +354,7 @@ def show(subject: str, session: Session, console: Console) -> None:
     if session.gone:
         tell(f"  gone: {some(session.gone)}")
     if not session.tells:
-        tell("  nothing could be compared: neither commit has what was asked for")
+        tell("  nothing could be compared: neither commit gives a time of what was asked for")
 
 
 def show_left(sessions: Sequence[Session], console: Console) -> None:
