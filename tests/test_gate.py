@@ -146,3 +146,12 @@ def test_a_gate_whose_tests_were_all_skipped_says_that_it_checked_nothing(tmp_pa
     tests.write_text(skips + "\n\ndef test_next():\n    pass\n")
     gate.gate(project, Output())
     assert told not in capsys.readouterr().out
+
+
+def test_a_project_may_leave_out_the_report_of_its_tests(tmp_path: Path, capsys: Said) -> None:
+    (tmp_path / "test_gate.py").write_text("def test_it():\n    pass\n")
+    (tmp_path / "asv.conf.json").write_text("{}")
+    (tmp_path / "pytest.ini").write_text("[pytest]\naddopts = -p no:junitxml\n")
+    project = dataclasses.replace(plan_project.load(ROOT), here=tmp_path / "project.py", gate=("test_gate.py",))
+    gate.gate(project, Output())
+    assert re.search(r"gate: 1 passed in [0-9.]+s\n$", capsys.readouterr().out)

@@ -454,6 +454,7 @@ def cut(share: float) -> Callable[[str], str]:
         (cut(0), "0123abcd", "it holds no cell"),
         (cut(0.1), "0123abcd", "1 of 1 lines cannot be read"),
         (cut(0.9), "89abcdef", "1 of 3 lines cannot be read"),
+        (lambda text: text + "[" * 200_000, "89abcdef", "1 of 4 lines cannot be read"),
     ],
 )
 def test_a_damaged_sidecar_is_named_and_the_next_one_is_taken(

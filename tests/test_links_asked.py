@@ -11,13 +11,14 @@ import pytest
 
 from benchmarks.project import PROJECT
 from kernelwatch.asv.machine_names import machine_name
-from kernelwatch.commands.link import foretold, standing_of
+from kernelwatch.commands.link import code_of, foretold, standing_of
 from kernelwatch.comparison import changes, linking
 from kernelwatch.detect.chain import chains
 from kernelwatch.history import links
 from kernelwatch.history.links import Session
 from kernelwatch.plan.project import load
 from kernelwatch.publish.linked import failing as failing_of
+from kernelwatch.publish.linked import lost
 from kernelwatch.run import processes
 from kernelwatch.system import cache
 from kernelwatch.system.errors import CANNOT
@@ -195,6 +196,9 @@ def test_what_is_renamed_broken_or_back(tmp_path: Path, small_engine: Path) -> N
     by_commit = {each.after: each for each in sessions(rows) if each.before != mended or each.after == gone}
     assert {cell.partition(" ")[0] for cell in by_commit[gone].gone} == {"row_sum/other"}
     assert {cell.partition(" ")[0] for cell in by_commit[again].new} == {"row_sum/other"}
+    only = ("--only", "row_sum/plain")
+    rows.kernelwatch("link", f"{mended}..{gone}", *only, *quick, code=0)  # what is gone was not asked for
+    rows.kernelwatch("link", f"{mended}..{gone}", "--again", *only, *quick, code=0)
     changed(rows, "gone again", rows____init__=BOTH.replace('"other": "rows.more:other"', ""))
     rows.kernelwatch("link", f"{mended}..HEAD", *quick, code=2)
 
@@ -219,6 +223,22 @@ def test_links_that_compare_nothing_are_not_green(tmp_path: Path, small_engine: 
         ("row_sum/plain", gone),
         ("row_sum/other", gone),
     ]
+
+
+def test_what_is_described_no_more_is_not_missed(tmp_path: Path, small_engine: Path) -> None:
+    rows = new_rows(tmp_path, small_engine)
+    cells = ("row_sum/plain float32 300x300 cold", "row_sum/plain float32 64x64 cold", "row_sum/old")
+    session = a_session(3, 4, gone=cells)
+    positions = {session.before: 0, session.after: 1}
+    assert [each["cell"] for each in lost([session], positions, load(rows.folder))] == [cells[0]]
+
+
+@pytest.mark.parametrize("first", ["py3.11", "py3.12"])
+def test_what_another_environment_has_may_be_gone(first: str) -> None:
+    has = a_session(3, 4, a_link(0.0), conditions={"environment": "py3.11"})
+    lacks = a_session(3, 4, gone=(a_link(0.0).cell,), conditions={"environment": "py3.12"})
+    sessions = [has, lacks] if first == "py3.11" else [lacks, has]
+    assert (code_of([has]), code_of(sessions)) == (0, 2)
 
 
 def test_pages_without_any_full_run(tmp_path: Path, small_engine: Path) -> None:

@@ -92,7 +92,7 @@ def run(project: Project, arguments: argparse.Namespace, console: Console, fleet
         if done := sum(not cells for cells in left.values()):
             console.print(f"{done} of {len(pairs)} commits are linked already (`link --again` links them anew)")
         afters = {after for _, after in left}
-        own = [_only(one, asked) for one in known if one.kind == "step" and one.after in afters]
+        own = [_only(project, one, asked) for one in known if one.kind == "step" and one.after in afters]
         for session in (one for one in own if not arguments.again and code_of([one])):
             _show_commit(project, session, console)
         earlier.extend(own)
@@ -111,7 +111,8 @@ def run(project: Project, arguments: argparse.Namespace, console: Console, fleet
     folders = [project.results / machine for machine in machines]
     show_left([one for one in sessions if not any(have_results(each, [one.after]) for each in folders)], console)
     order = {after: at for at, (_, after) in enumerate(pairs)}
-    found = sorted([*earlier, *sessions], key=lambda session: order[session.after])
+    told = [*earlier, *(_only(project, one, asked) for one in sessions)]
+    found = sorted(told, key=lambda session: order[session.after])
     code = _told(project, arguments, machines, found, console, commits[0] if commits else "HEAD")
     left = {*pairs} - {(one.before, one.after) for one in found}  # a limit was over
     return code or (2 if lacking or left else 0)
@@ -126,12 +127,15 @@ def check_range(range: str, commits: Sequence[str], hash_of: Callable[[str], str
         raise UserError(f"no commits in {range}: it ends before it begins")
 
 
-def _only(session: Session, asked: Sequence[Cell]) -> Session:
-    """What a session tells of the cells that are asked for."""
+def _only(project: Project, session: Session, asked: Sequence[Cell]) -> Session:
+    """What a session tells of the cells that are asked for, and of those that are described no more."""
     keys = {cell.key for cell in asked}
     names = keys | {cell.name for cell in asked} | {session.before[:8], session.after[:8]}
+    others = {name for cell in linking.asked_of(project) for name in (cell.key, cell.name)} - names
     links = tuple(link for link in session.links if link.control or link.cell in keys)
-    return replace(session, links=links, unjudged={key: why for key, why in session.unjudged.items() if key in names})
+    new, gone = (tuple(name for name in own if name not in others) for own in (session.new, session.gone))
+    unjudged = {key: why for key, why in session.unjudged.items() if key in names}
+    return replace(session, links=links, new=new, gone=gone, unjudged=unjudged)
 
 
 def _link_here(
@@ -243,10 +247,7 @@ def standing_along(sessions: Sequence[Session], line: Sequence[str], console: Co
     """The regressions that are open as far as these sessions tell, such as one of several sessions or in small steps,
     which is printed. `line`: the commits, the oldest first."""
     positions = {commit: at for at, commit in enumerate(line)}
-    by_environment: dict[str, list[Session]] = {}
-    for session in sessions:
-        by_environment.setdefault(session.conditions.get(ENVIRONMENT, ""), []).append(session)
-    known = {name: chains(own, positions) for name, own in by_environment.items()}
+    known = {name: chains(own, positions) for name, own in _by_environment(sessions).items()}
     changes = [change for series in linked([], known, "") for change in series.changes()]
     found = [change for change in changes if change.kind == "regression" and change.back is None]
     for change in (each for each in found if each.step.since is not None):
@@ -254,6 +255,13 @@ def standing_along(sessions: Sequence[Session], line: Sequence[str], console: Co
         text = f"worse: {change.series.cell} {size} in small steps from {since} to {change.last.commit[:8]}"
         console.print(text, style="red", markup=False, highlight=False, soft_wrap=True)
     return {(change.last.commit, change.series.cell): True for change in found}
+
+
+def _by_environment(sessions: Sequence[Session]) -> dict[str, list[Session]]:
+    found: dict[str, list[Session]] = {}
+    for session in sessions:
+        found.setdefault(session.conditions.get(ENVIRONMENT, ""), []).append(session)
+    return found
 
 
 def _list_benchmarks(project: Project) -> None:
@@ -346,7 +354,7 @@ def show(subject: str, session: Session, console: Console) -> None:
     if session.gone:
         tell(f"  gone: {some(session.gone)}")
     if not session.tells:
-        tell("  nothing could be compared: neither commit has what was asked for")
+        tell("  nothing could be compared: neither commit gives a time of what was asked for")
 
 
 def show_left(sessions: Sequence[Session], console: Console) -> None:
@@ -398,7 +406,8 @@ def code_of(sessions: Sequence[Session], standing: Standing | None = None) -> in
     reasons = [why for session, _, why in told if session.kind != "anchor"]
     unmeasured = any(not why.endswith(NOT_ASKED) and not why.startswith("repaired") for why in reasons)
     nothing = bool(steps) and not any(each.tells for each in steps)
-    return 2 if nothing or unmeasured or "cannot tell" in words or links.gone(steps) else 0
+    gone = any(map(links.gone, _by_environment(steps).values()))  # what one environment has, another one may lack
+    return 2 if nothing or unmeasured or "cannot tell" in words or gone else 0
 
 
 def _counts(session: Session, name: str, alike: Sequence[Session]) -> bool:

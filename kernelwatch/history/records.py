@@ -259,7 +259,7 @@ def measured(key: str, outcome: Outcome, group: str = "", facts: Facts | None = 
 def damaged(path: Path) -> str:
     """How much of a sidecar cannot be read, "" if all of it can."""
     lines = read_regular(path).decode("utf-8", "replace").splitlines()
-    count = sum(outcomes.group_of(line) is None for line in lines)
+    count = sum(not outcomes.read([line]) for line in lines)
     return f"{count} of {len(lines)} lines cannot be read" if count else ""
 
 

@@ -10,6 +10,7 @@ from kernelwatch.detect.chain import Chain
 from kernelwatch.detect.linked import LinkedSeries
 from kernelwatch.history import links
 from kernelwatch.history.links import Session
+from kernelwatch.plan.cells import timed
 from kernelwatch.plan.project import Project
 from kernelwatch.publish.commits import Commit
 from kernelwatch.publish.lines import Line
@@ -130,14 +131,14 @@ def failing(sessions: Sequence[Session], positions: Mapping[str, int]) -> list[J
 
 
 def lost(sessions: Sequence[Session], positions: Mapping[str, int], project: Project | None) -> list[Json]:
-    """The launches that are gone since a commit: `cell` (or rung), and the commit as `at` and `hash`. A rung that is
-    described no more is not missed."""
+    """The launches that are gone since a commit: `cell` (or rung), and the commit as `at` and `hash`. What is described
+    no more is not missed."""
     ordered = sorted(sessions, key=lambda each: (positions[each.after], each.at))
-    known = set(project.rungs()) if project else None
+    known = {*project.rungs(), *(cell.key for cell in timed(project))} if project else None
     return [
         {"cell": name, "at": positions[commit], "hash": commit}
         for name, commit in links.gone(ordered).items()
-        if known is None or name.partition(" ")[0] in known
+        if known is None or name in known
     ]
 
 

@@ -32,6 +32,8 @@ def apart(work: Callable[[], Result]) -> Result:
             _work(work, told)
         try:
             _, status = os.waitpid(child, 0)
+        except ChildProcessError:  # who started this command lets SIGCHLD be ignored, and the status is lost
+            status = 0
         except BaseException:  # an interrupt, or SIGTERM
             _end(child)
             raise
@@ -67,8 +69,12 @@ def _work(work: Callable[[], object], told: IO[bytes]) -> NoReturn:
 
 def _plain(error: BaseException) -> BaseException:
     """An error without objects of the modules that raised it, which the command does not import."""
-    if type(error) in (UserError, KeyboardInterrupt):
-        return type(error)(*map(str, error.args))
+    if isinstance(error, UserError):  # or ToolMissing
+        return UserError(*map(str, error.args))
+    if isinstance(error, KeyboardInterrupt):
+        return KeyboardInterrupt()
+    if isinstance(error, OSError) and error.errno and error.strerror:  # a full disk
+        return OSError(error.errno, str(error.strerror), str(error.filename or ""))
     if isinstance(error, SystemExit):
         return SystemExit(error.code if isinstance(error.code, int | None) else str(error.code))
     found = RuntimeError(f"{type(error).__name__}: {error}")
@@ -78,11 +84,12 @@ def _plain(error: BaseException) -> BaseException:
 
 def _end(child: int) -> None:
     """Let a process end what it has started, and end it."""
-    os.kill(child, signal.SIGTERM)
-    until = time.monotonic() + PATIENCE_S
-    while not os.waitpid(child, os.WNOHANG)[0]:
-        if time.monotonic() > until:
-            os.kill(child, signal.SIGKILL)
-            os.waitpid(child, 0)
-            return
-        time.sleep(LOOK_S)
+    with suppress(ProcessLookupError, ChildProcessError):  # it has ended already
+        os.kill(child, signal.SIGTERM)
+        until = time.monotonic() + PATIENCE_S
+        while not os.waitpid(child, os.WNOHANG)[0]:
+            if time.monotonic() > until:
+                os.kill(child, signal.SIGKILL)
+                os.waitpid(child, 0)
+                return
+            time.sleep(LOOK_S)
