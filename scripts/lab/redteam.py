@@ -532,6 +532,8 @@ def main(arguments: list[str] | None = None) -> int:
         return 0
     name = gpu() if options.device != "cpu" else ""
     device = options.device or ("gpu" if name else "cpu")
+    if device == "gpu" and not name:
+        raise UserError("--device gpu: PyTorch finds no GPU here")
     wanted, names = chosen(device)
     wanted = [one for one in wanted if re.search(options.only, one.name)]
     names = [each for each in names if each in (options.harness or names)]
