@@ -1,8 +1,10 @@
 """Work in a process of its own ends, fails and is interrupted as in the command's own."""
 
+import copyreg
 import errno
 import os
 import signal
+import sys
 
 import pytest
 
@@ -27,6 +29,14 @@ def test_an_error_of_another_process_is_told_as_one_of_this(error: Exception, sa
     for each in (work, lambda: apart(work)):
         assert code_of("command", each) == CANNOT
         assert capsys.readouterr().err == said
+
+
+def test_how_errors_are_pickled_changes_no_exit_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Dask, which a function's module may import, has tblib pickle errors, and by that a SystemExit loses its code."""
+    monkeypatch.setitem(copyreg.dispatch_table, SystemExit, lambda _: (SystemExit.__new__, (SystemExit,)))
+    with pytest.raises(SystemExit) as ended:
+        apart(lambda: sys.exit(3))
+    assert ended.value.code == 3
 
 
 def test_an_interrupt_as_another_process_ends(monkeypatch: pytest.MonkeyPatch, capsys: Said) -> None:

@@ -43,10 +43,13 @@ def apart(work: Callable[[], Result]) -> Result:
         code = os.waitstatus_to_exitcode(status)
         how = f"with exit code {code}" if code >= 0 else f"by {signal.Signals(-code).name}"
         raise UserError(f"nothing was measured: a module or function of these ends its process, {how}")
-    is_result, found = pickle.loads(text)
-    if is_result:
-        return found  # type: ignore[no-any-return]
-    raise found
+    kind, content, notes = pickle.loads(text)
+    if kind is None:
+        return content  # type: ignore[no-any-return]
+    error = kind(*content)
+    for note in notes:
+        error.add_note(note)
+    raise error
 
 
 def _work(work: Callable[[], object], told: IO[bytes]) -> NoReturn:
@@ -56,9 +59,9 @@ def _work(work: Callable[[], object], told: IO[bytes]) -> NoReturn:
     os.dup2(2, 1)
     sys.stdout = sys.stderr
     try:
-        text = pickle.dumps((True, work()))
+        text = pickle.dumps((None, work(), ()))
     except BaseException as error:
-        text = pickle.dumps((False, _plain(error)))
+        text = pickle.dumps(_plain(error))
     told.write(text)
     told.flush()
     with suppress(Exception):
@@ -67,19 +70,18 @@ def _work(work: Callable[[], object], told: IO[bytes]) -> NoReturn:
     os._exit(0)
 
 
-def _plain(error: BaseException) -> BaseException:
-    """An error without objects of the modules that raised it, which the command does not import."""
+def _plain(error: BaseException) -> tuple[type[BaseException], tuple[object, ...], tuple[str, ...]]:
+    """An error as its type, arguments and notes, without objects of the modules that raised it, which the command does
+    not import. They may also change how errors are pickled, as tblib does for Dask."""
     if isinstance(error, UserError):  # or ToolMissing
-        return UserError(*map(str, error.args))
+        return UserError, tuple(map(str, error.args)), ()
     if isinstance(error, KeyboardInterrupt):
-        return KeyboardInterrupt()
+        return KeyboardInterrupt, (), ()
     if isinstance(error, OSError) and error.errno and error.strerror:  # a full disk
-        return OSError(error.errno, str(error.strerror), str(error.filename or ""))
+        return OSError, (error.errno, str(error.strerror), str(error.filename or "")), ()
     if isinstance(error, SystemExit):
-        return SystemExit(error.code if isinstance(error.code, int | None) else str(error.code))
-    found = RuntimeError(f"{type(error).__name__}: {error}")
-    found.add_note("".join(traceback.format_exception(error)))
-    return found
+        return SystemExit, (error.code if isinstance(error.code, int | None) else str(error.code),), ()
+    return RuntimeError, (f"{type(error).__name__}: {error}",), ("".join(traceback.format_exception(error)),)
 
 
 def _end(child: int) -> None:
