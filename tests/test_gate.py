@@ -155,3 +155,12 @@ def test_a_project_may_leave_out_the_report_of_its_tests(tmp_path: Path, capsys:
     project = dataclasses.replace(plan_project.load(ROOT), here=tmp_path / "project.py", gate=("test_gate.py",))
     gate.gate(project, Output())
     assert re.search(r"gate: 1 passed in [0-9.]+s\n$", capsys.readouterr().out)
+
+
+def test_a_gate_that_prints_nothing_has_shown_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTEST_ADDOPTS", "-p no:terminal")
+    (tmp_path / "test_gate.py").write_text("import pytest\n\n\ndef test_it():\n    pytest.exit('', returncode=0)\n")
+    (tmp_path / "asv.conf.json").write_text("{}")
+    project = dataclasses.replace(plan_project.load(ROOT), here=tmp_path / "project.py", gate=("test_gate.py",))
+    with pytest.raises(gate.GateFailed, match="pytest prints nothing, so nothing shows that all tests ran"):
+        gate.gate(project, Output())

@@ -75,6 +75,8 @@ def gate(project: Project, console: Console) -> None:
     if code:
         console.print("\n".join(lines), markup=False, highlight=False)
         raise GateFailed("the gate failed; nothing was measured (its output is above)")
+    if not lines:
+        raise GateFailed("pytest prints nothing, so nothing shows that all tests ran (-p no:terminal?); leave that out")
     if left := next(filter(LEFT.match, lines), ""):
         raise GateFailed(f"the gate ended before all of its tests: {left.strip('! ')}; nothing was measured")
     if suite is None and not (lines and SUMMARY.match(lines[-1])):
