@@ -204,6 +204,14 @@ def test_numbers_that_were_made_beside_a_thread_at_work_are_made_anew(
         judge.judge(f"{FILE}:honest")
 
 
+def test_a_thread_that_ends_meanwhile_hides_no_list(monkeypatch: pytest.MonkeyPatch) -> None:
+    if player._listed(os.getpid()) is None:
+        pytest.skip("this kernel does not list the children of a process")
+    listdir = os.listdir
+    monkeypatch.setattr(os, "listdir", lambda path: ["999999999", *listdir(path)])
+    assert player._listed(os.getpid()) is not None
+
+
 @pytest.mark.parametrize("lists", [True, False])
 def test_all_that_a_process_has_started_is_found(monkeypatch: pytest.MonkeyPatch, lists: bool) -> None:
     """By the kernel's lists, which take no longer on a machine of many processes, or by all processes without them."""

@@ -74,11 +74,16 @@ def _listed(of: int) -> set[int] | None:
     """The processes that a process has started, as the kernel lists them; None if it keeps no such list."""
     found: set[int] = set()
     try:
-        for thread in os.listdir(f"/proc/{of}/task"):
+        threads = os.listdir(f"/proc/{of}/task")
+    except FileNotFoundError:
+        return set()
+    for thread in threads:
+        try:
             with suppress(ProcessLookupError), open(f"/proc/{of}/task/{thread}/children", "rb") as file:
                 found.update(map(int, file.read().split()))
-    except FileNotFoundError:
-        return None if os.path.exists(f"/proc/{of}/task") else set()
+        except FileNotFoundError:
+            if os.path.exists(f"/proc/{of}/task/{thread}"):  # else the thread has ended meanwhile
+                return None
     return {process for process in found if _parent(process) == of}
 
 
