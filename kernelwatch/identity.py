@@ -64,6 +64,11 @@ COMPILED = Identity(
 IDENTITIES = {"timed": TIMED, "counted": COUNTED, "compiled": COMPILED}
 
 
+def comparisons() -> Path:
+    """The file beside the lock with the A/As that let changes keep their version, a line each."""
+    return LOCK.with_name("identity.aa.jsonl")
+
+
 def known(facts: Mapping[str, Any], identity: Identity) -> str | None:
     """The version that a group's facts name; None if they name none.
 

@@ -1,21 +1,24 @@
 """What a call of link asks, leaves and goes on with: branches, rungs that are gone, broken commits, no GPU."""
 
+import io
 import shutil
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 import pytest
+from rich.console import Console
 
 from benchmarks.project import PROJECT
 from kernelwatch.asv.machine_names import machine_name
-from kernelwatch.commands.link import code_of, foretold, standing_of
+from kernelwatch.commands.link import code_of, foretold, show, standing_of
 from kernelwatch.comparison import changes, linking
 from kernelwatch.detect.chain import chains
 from kernelwatch.history import links
-from kernelwatch.history.links import Session
+from kernelwatch.history.links import Link, Session
 from kernelwatch.plan.project import load
 from kernelwatch.publish.linked import failing as failing_of
 from kernelwatch.publish.linked import lost
@@ -382,3 +385,17 @@ def test_a_regression_that_is_open_somewhere_is_open() -> None:
     for events in ([there, here], [here, there]):
         assert standing_of(events) == {("b" * 40, CELL): True}
     assert standing_of([here, {**there, "kind": "improvement"}]) == {("b" * 40, CELL): False}
+
+
+def test_what_is_left_out_of_a_list_is_counted() -> None:
+    links = tuple(
+        Link(f"op/r{at} float32 8 cold", 0.01, 0.05, 3, (-0.09, 0.11, -0.03, 0.05), (1.0, 1.01), ("a", "b"))
+        for at in range(5)
+    )
+    unjudged = {f"op/left{at}": "no suite times it" for at in range(4)}
+    session = Session("step", "a" * 40, "b" * 40, "", 1.0, {}, 0, links=links, unjudged=unjudged)
+    console = Console(file=io.StringIO(), width=300)
+    show("b", session, console)
+    said = cast(io.StringIO, console.file).getvalue().splitlines()
+    assert [line for line in said if line.endswith(" more")] == ["  not decided: 2 more", "  not measured: 1 more"]
+    assert len([line for line in said if "not decided: op/" in line]) == 3

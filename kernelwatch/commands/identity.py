@@ -33,7 +33,7 @@ def main(project: Project, prog: str, arguments: list[str] | None = None) -> int
         if why:
             print("not accepted: " + "; ".join(why))
             return 1
-        with identity.LOCK.with_name("identity.aa.jsonl").open("a", encoding="utf-8") as file:
+        with identity.comparisons().open("a", encoding="utf-8") as file:
             file.write(json.dumps({"version": identity.TIMED.version, "files": changed, **kept}) + "\n")
     elif parsed.accept and changed and not identity.raised("timed"):
         print(f"accepted without an A/A, though timed figures may have moved by {', '.join(changed)}: show one by --aa")

@@ -24,7 +24,7 @@ from typing import Any
 from benchmarks.project import PROJECT
 from kernelwatch.history.instrument import LEVELS_APART_S, LEVELS_MOST_S
 from kernelwatch.history.records import Measured, Record, read, sidecars
-from kernelwatch.identity import LOCK
+from kernelwatch.identity import comparisons
 from kernelwatch.report.arguments import Parser
 from kernelwatch.report.markdown import table
 from kernelwatch.report.texts import percent
@@ -33,7 +33,6 @@ from lab.figures import write_block
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 PAGE = ROOT / "docs" / "research" / "measuring.md"
-COMPARED = LOCK.with_name("identity.aa.jsonl")
 SHORT_S = 30e-6  # cells below this are told by themselves: a fixed time a launch shows there first
 CELLS_LEAST = 100  # with fewer a record is no full run
 
@@ -130,7 +129,7 @@ def main(arguments: list[str] | None = None) -> int:
     noise = sidecars(PROJECT.results, options.machine)[-1].parent / "noise.jsonl"
     lines = [json.loads(line) for line in noise.read_text(encoding="utf-8").splitlines()]
     write_block(PAGE, "repeated", repeated(lines), "scripts/lab/quiet")
-    lines = [json.loads(line) for line in COMPARED.read_text(encoding="utf-8").splitlines()]
+    lines = [json.loads(line) for line in comparisons().read_text(encoding="utf-8").splitlines()]
     write_block(PAGE, "changes", changed(lines), "scripts/lab/quiet")
     return 0
 
