@@ -116,19 +116,23 @@ def test_a_neighbor_that_stops_within_a_run_is_said(
     project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And what was measured beside it is forgotten: the next call does not take it up."""
-    program, ended, kept = (tmp_path / name for name in ("load.py", "ended", ".asv/kept/noise1"))
-    program.write_text(f"import os\nprint('busy', flush=True)\nopen({str(ended)!r}, 'w').close()\nos._exit(1)")
+    program, told, kept = (tmp_path / name for name in ("load.py", "told", ".asv/kept/noise1"))
+    program.write_text(
+        f"import os\nprint('busy', flush=True)\nprint(os.getpid(), file=open({str(told)!r}, 'w'))\nos._exit(1)"
+    )
     kept.parent.mkdir(parents=True)
 
     def measured(*_: object) -> Group:
         kept.touch()
-        while beside and (not ended.exists() or running()):
-            pass
+        if beside:
+            os.waitid(os.P_PID, neighbor(), os.WEXITED | os.WNOWAIT)
         beside.append(True)
         return group(1.0, 2.0)
 
-    def running() -> bool:
-        return os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
+    def neighbor() -> int:
+        while not (told.exists() and (pid := told.read_text())):
+            pass
+        return int(pid)
 
     beside: list[bool] = []
     monkeypatch.setattr(noise, "LOAD", program)
