@@ -78,7 +78,7 @@ def test_a_gate_says_what_failed_and_how_many_passed(tmp_path: Path, capsys: Sai
         plan_project.load(ROOT), here=tmp_path / "project.py", gate=(*options, "test_gate.py")
     )
     gate.gate(project, Output())
-    assert "gate: 1 passed in " in capsys.readouterr().out
+    assert "gate: 1 passed\n" in capsys.readouterr().out
     tests.write_text("def test_it():\n    pass\n\n\ndef test_next():\n    assert 1 + 1 == 3, 'this rung'\n")
     with pytest.raises(UserError, match="the gate failed; nothing was measured"):
         gate.gate(project, Output())
@@ -97,6 +97,7 @@ def test_the_exit_code_of_the_gate(monkeypatch: pytest.MonkeyPatch, capsys: Said
 
     monkeypatch.setattr(gate, "gate", fail)
     assert gate.main(dataclasses.replace(project, gate=("tests",)), "gate", []) == 1
+    assert capsys.readouterr().out == "the gate failed\n"
 
 
 EXIT = "pytest.exit('no GPU here', returncode=0)"
@@ -148,19 +149,41 @@ def test_a_gate_whose_tests_were_all_skipped_says_that_it_checked_nothing(tmp_pa
     assert told not in capsys.readouterr().out
 
 
-def test_a_project_may_leave_out_the_report_of_its_tests(tmp_path: Path, capsys: Said) -> None:
-    (tmp_path / "test_gate.py").write_text("def test_it():\n    pass\n")
+@pytest.mark.parametrize("options", ["", "-p no:junitxml", "-p no:terminal", "-qq"])
+def test_what_a_project_has_pytest_print_is_no_matter(
+    tmp_path: Path, capsys: Said, monkeypatch: pytest.MonkeyPatch, options: str
+) -> None:
+    monkeypatch.setenv("PYTEST_ADDOPTS", options)
+    (tmp_path / "test_gate.py").write_text(
+        "import pytest\n\n\ndef test_it():\n    pass\n\n\ndef test_next():\n    pytest.skip('no GPU')\n"
+    )
     (tmp_path / "asv.conf.json").write_text("{}")
-    (tmp_path / "pytest.ini").write_text("[pytest]\naddopts = -p no:junitxml\n")
     project = dataclasses.replace(plan_project.load(ROOT), here=tmp_path / "project.py", gate=("test_gate.py",))
     gate.gate(project, Output())
-    assert re.search(r"gate: 1 passed in [0-9.]+s\n$", capsys.readouterr().out)
+    assert capsys.readouterr().out.splitlines()[-1] == "gate: 1 passed, 1 skipped"
 
 
-def test_a_gate_that_prints_nothing_has_shown_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PYTEST_ADDOPTS", "-p no:terminal")
-    (tmp_path / "test_gate.py").write_text("import pytest\n\n\ndef test_it():\n    pytest.exit('', returncode=0)\n")
+FORK = "import os\n\n\ndef test_it():\n    if os.fork():\n        os._exit(0)\n"
+HIDES = "def pytest_sessionfinish(session):\n    session.exitstatus = 0\n"
+
+
+@pytest.mark.parametrize(
+    ("settings", "plugin", "tests", "why"),
+    [
+        ("--collect-only", "", "def test_it():\n    0 / 0\n", "the gate ran 0 of its 1 tests"),
+        ("", HIDES, "def test_it():\n    0 / 0\n", "pytest ended with code 0, and yet test_gate.py::test_it failed"),
+        ("", "", FORK, "a test of the gate ended pytest, with code 0: test_gate.py::test_it"),
+    ],
+    ids=["only collected", "its code set", "left to a fork"],
+)
+def test_the_exit_code_of_pytest_is_not_all_that_a_gate_needs(
+    tmp_path: Path, settings: str, plugin: str, tests: str, why: str
+) -> None:
+    (tmp_path / "test_gate.py").write_text(tests)
+    (tmp_path / "conftest.py").write_text(plugin)
     (tmp_path / "asv.conf.json").write_text("{}")
+    (tmp_path / "pytest.ini").write_text(f"[pytest]\naddopts = {settings}\n")
     project = dataclasses.replace(plan_project.load(ROOT), here=tmp_path / "project.py", gate=("test_gate.py",))
-    with pytest.raises(gate.GateFailed, match="pytest prints nothing, so nothing shows that all tests ran"):
+    with pytest.raises(gate.GateFailed) as error:
         gate.gate(project, Output())
+    assert str(error.value).startswith(f"{why}; nothing was measured")

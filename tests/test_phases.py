@@ -136,19 +136,22 @@ def test_a_piped_gate_says_how_far_it_is(clock: list[float], monkeypatch: pytest
     (tmp_path / "test_it.py").write_text("def test_it():\n    pass\n")
 
     def output(*_: object) -> Iterator[bytes]:
-        for percent in (b"  3%", b" 25%", b" 50%", b"100%"):
+        yield b'["begun", 4]\n'
+        for count in range(4):
             clock[0] += 40
-            yield b"test.py::test PASSED [" + percent + b"]\n"
-        yield b"=== 4 passed ===\n"
+            yield b'["ended", "test.py::test"]\n' if count % 2 else b'["ended", "te'
+            yield b"" if count % 2 else b'st.py::test"]\n'
+        yield b'["finished", 4]\n'
 
     monkeypatch.setattr(gate, "output", output)
     piped = console()
     project: Any = SimpleNamespace(gate=["test_it.py"], root=tmp_path)
     gate.gate(project, piped)
     assert lines_of(piped)[1:] == [
-        "gate: 25 of 100 % done in 1 min 20 s, 75 left, about 4 min",
-        "gate: 100 of 100 % done in 2 min 40 s, 0 left",
-        "gate: 4 passed",
+        "gate: 2 of 4 tests done in 1 min 20 s, 2 left, about 1 min 20 s",
+        "gate: 4 of 4 tests done in 2 min 40 s, 0 left",
+        "gate: 0 passed, 4 skipped",
+        "gate: every test was skipped, so no kernel was checked",
     ]
 
 

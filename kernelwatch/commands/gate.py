@@ -3,15 +3,16 @@
 Exit code: 0, they passed, or the project names none; 1, a test failed.
 """
 
+import json
 import os
-import re
 import signal
 import subprocess
 import sys
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
-from tempfile import TemporaryDirectory
-from xml.etree import ElementTree
+from tempfile import TemporaryFile
 
 from rich.console import Console
 
@@ -21,22 +22,57 @@ from kernelwatch.report.arguments import Output, Parser, stop_on_signals
 from kernelwatch.system.errors import UserError
 from kernelwatch.system.patience import Patience, Stuck, output
 
+PLUGIN = Path(__file__).parent / "pytest_plugin" / "kernelwatch_gate.py"
 GATE_IDLE_S, GATE_ENDLESS_S = 300.0, 600.0  # a test that does not work for so long hangs; that works for so long, too
-PERCENT, PERCENT_BYTES = re.compile(rb"\[ *(\d+)%\]"), 4096  # of the tests, at the end of each one's line
-OUTCOMES = "PASSED|SKIPPED|XFAIL|FAILED|ERROR|XPASS"
-# A test that passed, by itself and in a process of pytest-xdist. Settings of a project may leave its percent out.
-PASSED = re.compile(r"^\S+::\S.* (PASSED|SKIPPED|XFAIL)\b|^\[gw\d+\] (\[.*?\] )?(PASSED|SKIPPED|XFAIL) ")
-# A test that runs, and in a process of pytest-xdist, which names it once more, one that has ended.
-STARTED = re.compile(rf"^(?!.* ({OUTCOMES})\b)(?P<name>\S+::\S.*?) *$")
-ENDED = re.compile(rf"^\[gw\d+\] (\[.*?\] )?({OUTCOMES}) (?P<name>\S+::\S.*?) *$")
-# What pytest ends with after pytest.exit, whose exit code may be 0.
-LEFT = re.compile(r"^!+ _pytest\.outcomes\.Exit: ")
-# What pytest ends with otherwise; -p no:junitxml, in settings of a project, leaves out its report.
-SUMMARY = re.compile(r"^=+ .* in [\d.]+s( \(.*\))? =+$")
 
 
 class GateFailed(UserError):
     """A test of the gate failed, or ended before the others."""
+
+
+@dataclass
+class Told:
+    """What the plugin has told of a session.
+
+    `collected`: the number of tests, 0 if it is not known yet; `checked`: those that ran to their end, and were not
+    skipped; `left`: why pytest.exit was called.
+    """
+
+    collected: int = 0
+    ended: int = 0
+    running: dict[str, None] = field(default_factory=dict)
+    failed: list[str] = field(default_factory=list)
+    checked: set[str] = field(default_factory=set)
+    left: str = ""
+    finished: bool = False
+
+    def add(self, event: str, of: str | int) -> None:
+        match event, of:
+            case (("begun" | "finished"), int()):
+                self.collected, self.finished = of, event == "finished"
+            case "started", str():
+                self.running[of] = None
+            case "ended", str():
+                self.running.pop(of, None)
+                self.ended += 1
+            case "failed", str():
+                self.failed.append(of)
+            case "checked", str():
+                self.checked.add(of)
+            case "left", str():
+                self.left = of
+
+    def why_not(self) -> str:
+        """Why a session whose exit code is 0 is no evidence that all tests passed; "" if it is."""
+        if self.left:
+            return f"the gate ended before all of its tests: {self.left}"
+        if self.failed:
+            return f"pytest ended with code 0, and yet {', '.join(self.failed)} failed"
+        if not self.finished:
+            return f"a test of the gate ended pytest, with code 0: {', '.join(self.running) or 'before the first test'}"
+        if self.ended < self.collected:
+            return f"the gate ran {self.ended} of its {self.collected} tests"
+        return ""
 
 
 def gate(project: Project, console: Console) -> None:
@@ -44,58 +80,51 @@ def gate(project: Project, console: Console) -> None:
     if not project.gate:
         return
     console.print("gate: every rung against its reference ...")
-    # With -v, pytest names a test before it runs it: what is written last says which one does not end.
-    written, minutes = b"", Minutes(console)
-    with TemporaryDirectory() as folder:
-        # pytest writes its report when its session ends: a test that ends the process with 0 leaves none.
-        report = Path(folder, "report.xml")
-        command = [sys.executable, "-m", "pytest", "-v", "-x", *project.gate, f"--junitxml={report}"]
-        tests = subprocess.Popen(
-            command, cwd=project.root, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True
-        )
+    told, minutes = Told(), Minutes(console)
+    reading, writing = os.pipe()
+    path = os.pathsep.join(filter(None, (str(PLUGIN.parent), os.environ.get("PYTHONPATH"))))
+    command = [sys.executable, "-m", "pytest", "-x", "-p", PLUGIN.stem, f"--kernelwatch-gate={writing}", *project.gate]
+    with TemporaryFile() as printed, open(reading, "rb", buffering=0) as events:
+        try:
+            tests = subprocess.Popen(
+                command,
+                cwd=project.root,
+                env={**os.environ, "PYTHONPATH": path},
+                stdout=printed,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                pass_fds=(writing,),
+            )
+        finally:
+            os.close(writing)
         with tests:
-            assert tests.stdout is not None
             try:
-                for chunk in output(tests.stdout.fileno(), Patience(tests.pid, GATE_IDLE_S, GATE_ENDLESS_S)):
-                    written += chunk
-                    if done := PERCENT.findall(written[-PERCENT_BYTES:]):
-                        minutes.tell("gate", int(done[-1]), 100, "%")
+                for event, of in _lines(output(events.fileno(), Patience(tests.pid, GATE_IDLE_S, GATE_ENDLESS_S))):
+                    told.add(event, of)
+                    minutes.tell("gate", told.ended, told.collected, "tests")
                 code = tests.wait()
             except Stuck as error:
-                hanging = ", ".join(_running(written.decode(errors="replace").splitlines()))
+                hanging = ", ".join(told.running) or "pytest, outside of its tests"
                 raise UserError(f"the gate did not end: {hanging}: {error}; nothing was measured") from None
             finally:
                 with suppress(ProcessLookupError):
                     os.killpg(tests.pid, signal.SIGKILL)
-        suite = ElementTree.parse(report).find("testsuite") if report.is_file() else None
-    lines = written.decode(errors="replace").splitlines()
-    running = _running(lines)
-    ended = {begun["name"] for line in lines if (begun := STARTED.match(line))}.difference(running)
-    lines = [line for line in lines if line.strip() not in ended and not PASSED.search(line)]
-    if code:
-        console.print("\n".join(lines), markup=False, highlight=False)
-        raise GateFailed("the gate failed; nothing was measured (its output is above)")
-    if not lines:
-        raise GateFailed("pytest prints nothing, so nothing shows that all tests ran (-p no:terminal?); leave that out")
-    if left := next(filter(LEFT.match, lines), ""):
-        raise GateFailed(f"the gate ended before all of its tests: {left.strip('! ')}; nothing was measured")
-    if suite is None and not (lines and SUMMARY.match(lines[-1])):
-        console.print("\n".join(lines), markup=False, highlight=False)
-        raise GateFailed(f"a test of the gate ended pytest, with code 0: {', '.join(running)}; nothing was measured")
-    console.print(f"gate: {lines[-1].strip('= ')}", markup=False)
-    if suite is not None and suite.get("tests") == suite.get("skipped"):
+        if why := "the gate failed" if code else told.why_not():
+            printed.seek(0)
+            console.print(printed.read().decode(errors="replace"), markup=False, highlight=False)
+            raise GateFailed(f"{why}; nothing was measured (its output is above)")
+    skipped = told.ended - len(told.checked)
+    console.print(f"gate: {len(told.checked)} passed{f', {skipped} skipped' if skipped else ''}", markup=False)
+    if not told.checked:
         console.print("gate: every test was skipped, so no kernel was checked", style="yellow")
 
 
-def _running(lines: list[str]) -> list[str]:
-    """The tests that have begun and not ended."""
-    found: dict[str, None] = {}
-    for line in lines:
-        if begun := STARTED.match(line):
-            found[begun["name"]] = None
-        elif ended := ENDED.match(line):
-            found.pop(ended["name"], None)
-    return list(found) if found else lines[-1:]
+def _lines(chunks: Iterable[bytes]) -> Iterator[tuple[str, str | int]]:
+    """The events of the plugin, one a line."""
+    rest = b""
+    for chunk in chunks:
+        *lines, rest = (rest + chunk).split(b"\n")
+        yield from map(json.loads, lines)
 
 
 def main(project: Project, prog: str, arguments: list[str] | None = None) -> int:
@@ -106,6 +135,7 @@ def main(project: Project, prog: str, arguments: list[str] | None = None) -> int
         console.print(f"{project.here.name} names no gate: nothing to test")
     try:
         gate(project, console)
-    except GateFailed:
+    except GateFailed as error:
+        console.print(str(error), style="red", markup=False, highlight=False, soft_wrap=True)
         return 1
     return 0
