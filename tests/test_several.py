@@ -35,6 +35,7 @@ from kernelwatch.run.processes import Run
 from kernelwatch.system import holding
 from kernelwatch.system.files import locked
 from kernelwatch.timing.check import WrongOutput
+from kernelwatch.timing.device import MemoryFault
 from tests import fake_gpu
 from tests.test_ranks import gone
 
@@ -272,7 +273,7 @@ def device(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Timer]]:
         made = Timer.__new__(Timer)
         made.project, made.tree, made.count, made._running = PROJECT, "/package", count, None
         made.budget, made.seed, made.nvml_facts = Budget(3, 0.1), 7, {"sm_clock_max_mhz": 1980}
-        monkeypatch.setattr(made, "nvml", SimpleNamespace(uncorrected_errors=lambda: None), raising=False)
+        monkeypatch.setattr(made, "_gpus", lambda: ())
         monkeypatch.setattr(made, "canary_seconds", lambda: {"memory": 1.0})
         every.append(made)
         return made
@@ -304,6 +305,18 @@ def test_a_sample_lasts_from_the_first_start_to_the_last_end(device: Callable[..
     assert alone["launches"] == 6  # three samples of two launches
     assert alone["throttled"] == []
     assert processes_of(made) == processes  # the same ranks
+
+
+def test_uncorrected_errors_of_any_gpu_fail_a_cell(
+    device: Callable[..., Timer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = device()
+    monkeypatch.delattr(made, "_gpus")
+    made.cupy = SimpleNamespace(cuda=SimpleNamespace(Device=lambda at: SimpleNamespace(pci_bus_id=at)))
+    errors: dict[int, list[int | None]] = {0: [None, None], 1: [1, 3]}
+    monkeypatch.setattr(timer, "Nvml", lambda bus: SimpleNamespace(uncorrected_errors=lambda: errors[bus].pop(0)))
+    with pytest.raises(MemoryFault, match="2 uncorrected ECC errors"):
+        made.measure(CELL)
 
 
 @pytest.mark.parametrize(

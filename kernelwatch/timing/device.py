@@ -4,6 +4,7 @@ import hashlib
 import statistics
 import uuid
 from abc import abstractmethod
+from collections.abc import Sequence
 
 from kernelwatch.plan.cells import Cell
 from kernelwatch.plan.project import Project
@@ -41,12 +42,21 @@ class RunDevice(Replayer):
     def measure(self, cell: Cell) -> Measurement:
         """Measure a cell once. Raises: MemoryFault if its operands, or its code, may have changed meanwhile; what the
         kind of device raises."""
-        before = self.nvml.uncorrected_errors()
+        gpus = self._gpus()
+        before = [gpu.uncorrected_errors() for gpu in gpus]
         measurement = self._measure(cell)
-        after = self.nvml.uncorrected_errors()
-        if before is not None and after is not None and after > before:
-            raise MemoryFault(f"{after - before} uncorrected ECC errors in the GPU's memory while it was measured")
+        after = [gpu.uncorrected_errors() for gpu in gpus]
+        known = [
+            (early, late) for early, late in zip(before, after, strict=True) if early is not None and late is not None
+        ]
+        new = sum(max(0, late - early) for early, late in known)
+        if new:
+            raise MemoryFault(f"{new} uncorrected ECC errors in the GPU's memory while it was measured")
         return measurement
+
+    def _gpus(self) -> Sequence[Nvml]:
+        """The GPUs whose memory a cell uses."""
+        return (self.nvml,)
 
     @abstractmethod
     def _measure(self, cell: Cell) -> Measurement: ...

@@ -60,8 +60,10 @@ class Timer(RunDevice):
 
     def facts(self) -> Facts:
         """As RunDevice, of the first GPU; and the hashed UUIDs of all GPUs."""
-        buses = [self.cupy.cuda.Device(at).pci_bus_id for at in range(self.count)]
-        return {**super().facts(), "gpus": [str(Nvml(bus).facts()["uuid_sha256"]) for bus in buses]}
+        return {**super().facts(), "gpus": [str(gpu.facts()["uuid_sha256"]) for gpu in self._gpus()]}
+
+    def _gpus(self) -> list[Nvml]:
+        return [Nvml(self.cupy.cuda.Device(at).pci_bus_id) for at in range(self.count)]
 
     def _ranks(self) -> Ranks:
         """The ranks, started if there are none."""
