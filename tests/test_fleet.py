@@ -149,7 +149,7 @@ class Cluster:
         self.processes[name] = WITH_DASK.start(
             [*command, "--scheduler-file", self.file], self.folder, self.environment | more
         )
-        assert wait_until(Path(self.file).exists)
+        assert wait_until(lambda: os.path.exists(self.file) and os.path.getsize(self.file))
 
     @property
     def file(self) -> str:
