@@ -325,11 +325,11 @@ def end_group(process: "subprocess.Popen[Any] | Background") -> None:
     """Kill a process that leads a session, and everything that it has started."""
 
     def gone() -> bool:
-        process.poll()
+        has_ended = process.poll() is not None  # else it has no session yet: it has only just begun
         try:
             os.killpg(process.pid, signal.SIGKILL)
         except ProcessLookupError:
-            return True
+            return has_ended
         return False
 
     wait_until(gone, 10)  # longer only where nobody waits for the orphans of a container

@@ -93,7 +93,7 @@ def test_nothing_that_a_candidate_left_goes_on_in_later_tries(campaign: Campaign
     )
     found = campaign.attempt(f"{tmp_path / 'leaves.py'}:double")
     assert found.verdict != "refused"
-    assert wait_until(lambda: gone(tmp_path / "left"), limit_s=60)
+    assert wait_until(lambda: gone(tmp_path / "left"))
 
 
 def test_what_ends_with_a_candidate_may_end_by_itself(

@@ -226,7 +226,7 @@ def test_the_process_that_waits_ends_without_a_word(ahead: Ahead) -> None:
     job(ahead)
     assert ahead._waiting
     worker = ahead._waiting[1]
-    worker.process.communicate(timeout=60)  # its stdin is closed, as where this process was killed
+    worker.process.communicate(timeout=600)  # its stdin is closed, as where this process was killed
     worker.said.seek(0)
     assert (worker.said.read(), worker.process.returncode) == (b"", 0)
 

@@ -149,7 +149,7 @@ class Cluster:
         self.processes[name] = WITH_DASK.start(
             [*command, "--scheduler-file", self.file], self.folder, self.environment | more
         )
-        assert wait_until(Path(self.file).exists)
+        assert wait_until(lambda: os.path.exists(self.file) and os.path.getsize(self.file))
 
     @property
     def file(self) -> str:
@@ -180,7 +180,7 @@ def project(made: Project) -> Iterator[Project]:
     """The project with nothing measured."""
     made.clear()
     yield made
-    assert wait_until(lambda: not processes_in(made.folder), 20), processes_in(made.folder)
+    assert wait_until(lambda: not processes_in(made.folder)), processes_in(made.folder)
 
 
 @pytest.fixture
@@ -192,7 +192,7 @@ def cluster(made: Project, tmp_path_factory: pytest.TempPathFactory) -> Iterator
     yield cluster
     for process in cluster.processes.values():
         end_group(process)
-    assert wait_until(lambda: not processes_in(folder, environment=True), 20), processes_in(folder, environment=True)
+    assert wait_until(lambda: not processes_in(folder, environment=True)), processes_in(folder, environment=True)
 
 
 @pytest.fixture(scope="module")
@@ -507,7 +507,7 @@ def test_a_batch_system_hands_out_the_gpus(
     assert all(re.fullmatch(r"gpu\d+", gpu) for gpu in gpus), gpus  # as the job was given it
     assert project.git("status", "--porcelain") == "?? results/"
     left = partial(processes_in, short_path, environment=True)
-    assert wait_until(lambda: not left(), 20), left()
+    assert wait_until(lambda: not left()), left()
 
 
 def test_without_a_cluster_dask_is_not_needed(project: Project) -> None:

@@ -161,7 +161,7 @@ def test_nothing_stays_stopped_if_the_judge_ends_first(own: str, tmp_path: Path,
         wait_until(lambda: state(child) == "T", pause_s=0.0)
         os.kill(begun.pid if number == signal.SIGINT else judge, number)
         begun.wait()
-        assert wait_until(lambda: state(child) in ("gone", "Z"), limit_s=20.0)
+        assert wait_until(lambda: state(child) in ("gone", "Z"))
     finally:
         begun.kill()
         with suppress(OSError, UnboundLocalError):

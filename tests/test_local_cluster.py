@@ -9,6 +9,7 @@ from pathlib import Path
 import psutil  # type: ignore[import-untyped]  # which Dask brings
 import pytest
 
+from kernelwatch.extras.fleet.cluster import Cluster
 from kernelwatch.extras.fleet.local import Local, make_key
 from kernelwatch.system.errors import UserError
 from tests.repositories import wait_until
@@ -44,7 +45,7 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Local]:
 def addresses(local: Local) -> list[str]:
     """Of the scheduler and its workers."""
     with local.client() as client:
-        known = client.scheduler_info()
+        known = client.sync(client.scheduler.identity)
     return [known["address"], *known["workers"]]
 
 
@@ -78,6 +79,24 @@ def test_another_user_of_the_machine_cannot_read_the_key(alone: Local) -> None:
     assert "PermissionError" in said, said
     for path in (alone.folder, alone.key, alone.certificate):
         assert path.stat().st_mode & 0o077 == 0, path
+
+
+def test_what_the_client_asks_for_itself_hides_no_worker(alone: Local) -> None:
+    """Now and then it asks for no more than how many there are, also between a look and its answer."""
+    with alone.client() as client:
+        ask = client._update_scheduler_info
+
+        async def twice(n_workers: int = 0) -> None:
+            await ask(n_workers=n_workers)
+            await ask()
+
+        client._update_scheduler_info = twice
+        assert client.scheduler_info()["workers"] == {}  # where this fails, Dask has mended it
+        fleet = object.__new__(Cluster)
+        fleet._client, fleet._local, fleet.known, fleet.heard = client, None, {}, 0.0
+        fleet.workers, fleet.probes, fleet.refused = {}, {}, set(addresses(alone)[1:])
+        assert fleet.look(("", b"", ""))
+        assert fleet.known.keys() == fleet.refused
 
 
 def test_a_local_cluster_listens_to_this_machine_alone(alone: Local) -> None:

@@ -319,7 +319,7 @@ def test_the_command_goes_on_where_it_was_and_nothing_hangs_it(tmp_path: Path) -
 
     said = command("--only", "kept_by_address", "--harness", "timeit", "--limit", "0.001")
     assert "2 of 2  kept_by_address, timeit: nothing within 0.001 s" in said
-    said = command("--only", "kept_by_address", "--again")
+    said = command("--only", "kept_by_address", "--again", "--limit", "600")
     assert "0 of 1 exploits fool kernelwatch campaign, 0 of 1 exploits fool kernelwatch campaign --judge." in said
     assert re.search(r"\| `kept_by_address` \| +refused \| +refused \| +\*\*fooled\*\*: ", said)
     cells = json.loads(record.read_text())["cpu"]["cells"]

@@ -26,8 +26,10 @@ def status(console: "Console", text: str) -> Iterator[Callable[[str], None]]:
         while not ended.wait(MINUTE_S):
             print(f"after {time.monotonic() - began:.0f} s: {latest[-1]}", file=sys.stderr, flush=True)
 
-    threading.Thread(target=tell_each_minute, daemon=True).start()
+    teller = threading.Thread(target=tell_each_minute, daemon=True)
+    teller.start()
     try:
         yield lambda text: latest.__setitem__(0, text)
     finally:
         ended.set()
+        teller.join()  # nothing is told of what is over

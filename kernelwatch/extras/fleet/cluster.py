@@ -134,10 +134,12 @@ class Cluster:
             return True
         if self._local:
             self._local.tend()
+        if self._client.status == "connecting":  # again; it gives up by itself
+            return False
         try:
-            self.known = self._client.scheduler_info()["workers"]
+            self.known = self._client.sync(self._present)
             self.heard = time.monotonic()
-        except (OSError, TimeoutError, RuntimeError, KeyError):  # KeyError: it is not connected, and tries to be
+        except (OSError, TimeoutError, RuntimeError):
             if time.monotonic() - self.heard > LOST_S or self._client.status == "closed":
                 raise self.lost() from None
             return False
@@ -150,6 +152,14 @@ class Cluster:
             self.probes[address] = self.submit(address, "prepare", remote.prepare, *checkout)
         self.ask()
         return True
+
+    async def _present(self) -> dict[str, Any]:
+        """Dask's facts of the workers that are there, by address. Raises: OSError if the scheduler does not answer."""
+        if self._client.status != "running":
+            raise OSError("there is no connection")
+        # Not scheduler_info: the client asks for itself now and then, and for no workers, and that answer may replace
+        # this one before it is read. All workers would seem to have gone.
+        return dict((await self._client.scheduler.identity(n_workers=-1))["workers"])
 
     def lost(self) -> UserError:
         return UserError(f"the scheduler at {self.address} is lost; {GOES_ON}")

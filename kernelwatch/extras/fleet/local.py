@@ -57,7 +57,7 @@ class Local:
             raise
         self._scheduler = self._start("dask_scheduler", "--port", "0")
         end = time.monotonic() + START_S
-        while not self.file.exists():
+        while not (self.file.exists() and self.file.stat().st_size):  # the client waits only 0.1 s for what it holds
             if self._scheduler.poll() is not None or time.monotonic() > end:
                 said = (self.folder / "log").read_text(errors="replace").strip()
                 self.close()
