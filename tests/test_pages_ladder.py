@@ -360,6 +360,29 @@ def test_the_labels_of_a_roofline_lie_apart_however_many(browser: "Browser", uni
     assert min(map(min, places)) > 0
 
 
+WIDE_INTERVAL = """() => {
+    const cell = {key: "a", op: "matmul", rung: "noisy", shape: [8, 8, 8], cache: "cold",
+        s: 1, low: -1, high: 100, flops: 1e12, bytes: 1e9};
+    const main = document.querySelector("main"), ceilings = {peaks: [], others: new Set()};
+    main.replaceChildren();
+    const drawn = main.appendChild(kernelwatch.rooflines.draw(main, [cell], ceilings, [cell], [], ""));
+    drawn.style.pointerEvents = "all";
+    const line = drawn.querySelector("[data-mark='interval'] line"), box = line.getBoundingClientRect();
+    const frame = drawn.getBoundingClientRect();
+    const hit = (y) => document.elementsFromPoint(box.x + box.width / 2, y).includes(line);
+    return [box.bottom - frame.bottom, hit(frame.bottom - 60), hit(frame.bottom - 20)];
+}"""
+
+
+def test_an_interval_ends_within_its_roofline(browser: "Browser", units_site: Path) -> None:
+    """As on a CPU beside other work, whose interval is wider than the picture: it crossed the text above and below."""
+    with opened(browser, units_site, "roofline") as page:
+        below, inside, beyond = page.evaluate(WIDE_INTERVAL)
+    assert below > 0
+    assert inside
+    assert not beyond
+
+
 def test_the_tables_of_the_roofline_are_not_cut_off(browser: "Browser", recorded_site: Path) -> None:
     _, _, snapshot = newest(recorded_site)
     with opened(browser, recorded_site, "roofline") as page:

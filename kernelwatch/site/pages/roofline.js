@@ -168,7 +168,7 @@
                 Plot.dot(faint, {x: intensity, y: rate, symbol: (cell) => LOOK[cell.cache]?.symbol || "circle", r: 2.2, fill: "var(--quiet)", fillOpacity: 0.55, ariaDescription: "other"}),
                 new Set(path.map((cell) => cell.shape)).size > 1 ? null : Plot.line(path.filter((cell) => !lines.includes(cell.rung)), {x: intensity, y: rate, stroke: "var(--cold)", strokeWidth: 1, ariaDescription: "path"}),
                 Plot.link(labels, {x1: "x", y1: "y", x2: "to_x", y2: "to_y", stroke: "var(--rule)", strokeWidth: 1}),
-                Plot.ruleX(bright, {x: intensity, y1: (cell) => cell.flops / cell.high / 1e9, y2: (cell) => cell.flops / Math.max(cell.low, cell.s / 10) / 1e9, stroke: "var(--ink)", strokeWidth: 1.5, ariaDescription: "interval"}),
+                Plot.ruleX(bright, {x: intensity, y1: (cell) => cell.flops / cell.high / 1e9, y2: (cell) => cell.flops / Math.max(cell.low, cell.s / 10) / 1e9, stroke: "var(--ink)", strokeWidth: 1.5, clip: true, ariaDescription: "interval"}),
                 ...["cold", "hot"].map((cache) => Plot.dot(bright.filter((cell) => cell.cache === cache), {x: intensity, y: rate, symbol: LOOK[cache].symbol, r: 3.8,
                     fill: (cell) => (lines.includes(cell.rung) ? "var(--page)" : LOOK[cache].color), stroke: LOOK[cache].color, strokeWidth: 1.4, ariaDescription: "point " + cache})),
                 ...[true, false].map((line) => Plot.text(labels.filter((each) => each.line === line), {x: "to_x", y: "to_y", text: (each) => label(each.cell), textAnchor: "start", dx: 3,
