@@ -121,6 +121,16 @@ def test_a_history_is_in_columns() -> None:
     assert found["transpose/padded"][PADDED]["at"] == [1, 2]
 
 
+def test_a_rung_that_a_machine_cannot_run_has_no_history() -> None:
+    """As those of a GPU where there is none: History would open with one, and the page of the rung fail."""
+    host = machine(record({COPY: visits(1.0), PADDED: Outcome("na", "no GPU"), PRODUCT: Outcome("failed", "wrong")}))
+    writer = Kept()
+    data.write_machine(host, Exact([], []), PROJECT, {}, writer, 0)
+    listed = writer.contents["host/machine"]["history"]
+    assert set(listed) == {"transpose/copy", "matmul/tiled_16"}
+    assert {f"host/{name}" for (name,) in listed.values()} == {name for name in writer.contents if "history" in name}
+
+
 def test_an_exact_figure_is_told_where_it_changes() -> None:
     row = "static.Transpose.track_registers", "transpose", "copy", "float32 sm_90"
     exact = Exact([row], [("copy", "float32", "sm_90")])

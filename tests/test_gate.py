@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from kernelwatch.commands import gate
+from kernelwatch.commands import gate, phases
 from kernelwatch.plan import project as plan_project
 from kernelwatch.report.arguments import Output
 from kernelwatch.system.errors import UserError
@@ -86,6 +86,22 @@ def test_a_gate_says_what_failed_and_how_many_passed(tmp_path: Path, capsys: Sai
     said = capsys.readouterr().out
     assert "AssertionError: this rung" in said
     assert "test_it" not in said
+
+
+@pytest.mark.parametrize("options", [(), ("-n", "2")], ids=["one", "several"])
+def test_a_gate_knows_how_many_tests_are_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: tuple[str, ...]
+) -> None:
+    (tmp_path / "test_gate.py").write_text("def test_it():\n    pass\n\n\ndef test_next():\n    pass\n")
+    (tmp_path / "asv.conf.json").write_text("{}")
+    told: list[tuple[int, int]] = []
+    monkeypatch.setattr(phases.Minutes, "tell", lambda _, what, done, total, unit: told.append((done, total)))
+    gate.gate(
+        dataclasses.replace(plan_project.load(ROOT), here=tmp_path / "project.py", gate=(*options, "test_gate.py")),
+        Output(),
+    )
+    assert {total for done, total in told if done} == {2}
+    assert told[-1] == (2, 2)
 
 
 def test_the_exit_code_of_the_gate(monkeypatch: pytest.MonkeyPatch, capsys: Said) -> None:

@@ -201,5 +201,5 @@ def test_without_the_sdk_it_says_what_to_install(folder: Path) -> None:
         [sys.executable, "-c", hidden], cwd=folder, text=True, capture_output=True, check=False
     )  # fmt: skip
     assert done.returncode == 128
-    assert "pip install kernelwatch[mcp]" in done.stderr
+    assert "; install kernelwatch[mcp]" in done.stderr
     assert "Traceback" not in done.stderr

@@ -339,6 +339,50 @@ def test_a_roof_that_its_instruction_measured_is_over_what_computes_by_it(
         assert "The roofs of this GPU" in page.locator("main").inner_text()
 
 
+MANY_LABELS = """() => {
+    const cells = d3.range(40).map((at) => ({key: String(at), op: "matmul", rung: "rung_" + at, shape: [8, 8, 8],
+        cache: "cold", s: 1 + at / 1000, low: 1, high: 1.1, flops: 1e12, bytes: 1e9}));
+    const main = document.querySelector("main"), ceilings = {peaks: [], others: new Set()};
+    const drawn = main.appendChild(kernelwatch.rooflines.draw(main, cells, ceilings, cells, [], ""));
+    const frame = drawn.getBoundingClientRect();
+    return [...drawn.querySelectorAll("text")].filter((each) => each.textContent.startsWith("rung_"))
+        .map((each) => each.getBoundingClientRect())
+        .map((box) => [box.top - frame.top, frame.bottom - box.bottom]);
+}"""
+
+
+def test_the_labels_of_a_roofline_lie_apart_however_many(browser: "Browser", units_site: Path) -> None:
+    """And within the picture, of whose cells all are as fast."""
+    with opened(browser, units_site, "roofline") as page:
+        places = sorted(page.evaluate(MANY_LABELS))
+    assert len(places) == 40
+    assert all(after[0] - before[0] > 14 for before, after in pairwise(places))
+    assert min(map(min, places)) > 0
+
+
+WIDE_INTERVAL = """() => {
+    const cell = {key: "a", op: "matmul", rung: "noisy", shape: [8, 8, 8], cache: "cold",
+        s: 1, low: -1, high: 100, flops: 1e12, bytes: 1e9};
+    const main = document.querySelector("main"), ceilings = {peaks: [], others: new Set()};
+    main.replaceChildren();
+    const drawn = main.appendChild(kernelwatch.rooflines.draw(main, [cell], ceilings, [cell], [], ""));
+    drawn.style.pointerEvents = "all";
+    const line = drawn.querySelector("[data-mark='interval'] line"), box = line.getBoundingClientRect();
+    const frame = drawn.getBoundingClientRect();
+    const hit = (y) => document.elementsFromPoint(box.x + box.width / 2, y).includes(line);
+    return [box.bottom - frame.bottom, hit(frame.bottom - 60), hit(frame.bottom - 20)];
+}"""
+
+
+def test_an_interval_ends_within_its_roofline(browser: "Browser", units_site: Path) -> None:
+    """As on a CPU beside other work, whose interval is wider than the picture: it crossed the text above and below."""
+    with opened(browser, units_site, "roofline") as page:
+        below, inside, beyond = page.evaluate(WIDE_INTERVAL)
+    assert below > 0
+    assert inside
+    assert not beyond
+
+
 def test_the_tables_of_the_roofline_are_not_cut_off(browser: "Browser", recorded_site: Path) -> None:
     _, _, snapshot = newest(recorded_site)
     with opened(browser, recorded_site, "roofline") as page:

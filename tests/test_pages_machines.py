@@ -153,6 +153,21 @@ def test_machines_are_compared_at_a_commit_that_both_measured(
                 assert ratio == pytest.approx(theirs[key]["s"] / expected[key]["s"])
 
 
+def test_a_column_that_no_machine_fills_is_left_out(browser: "Browser", invented_site: Path, tmp_path: Path) -> None:
+    """Such as that of the CPUs, if the newest commit of each machine was timed on the GPU alone."""
+    for cpus in (["", "a CPU"], ["", ""]):
+        site = shutil.copytree(invented_site, tmp_path / str(any(cpus)))
+        content = data(site, "site")
+        for machine, cpu in zip(content["machines"], cpus, strict=True):
+            machine["cpu"] = cpu
+        write(site, "site", content)
+        with opened(browser, site, "devices") as page:
+            listed = page.get_by_role("table", name="Machines")
+            assert ("CPU" in listed.locator("th").all_inner_texts()) == any(cpus)
+            lines = listed.locator("tr").all()
+            assert len({line.locator("th, td").count() for line in lines}) == 1
+
+
 def test_two_gpus_are_set_side_by_side(browser: "Browser", two_gpus_site: Path) -> None:
     """The second GPU's seconds and ceilings are known multiples of the first one's."""
     names = [RECORDED.replace("h200", "h100"), RECORDED]

@@ -494,6 +494,25 @@ def test_the_ladder_of_an_op_that_the_newest_record_lacks(
     assert "note: no cell of matmul was timed at fedcba98 on nvidia-h200.x" in capsys.readouterr().err
 
 
+def test_the_ladder_of_a_device(elsewhere: Project, results: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Of the newest record in which it was timed; Markdown, too, has the tables of this device alone."""
+    path = results / "nvidia-h200.x" / "0123abcd-checkout-py3.12.facts.jsonl"
+    lines = path.read_text().splitlines(keepends=True)
+    newer = path.with_name("fedcba98-checkout-py3.12.facts.jsonl")
+    newer.write_text("".join(line for line in lines if '"transpose cpu"' not in line))
+    newer.with_name("fedcba98-checkout-py3.12.json").write_text(json.dumps({"date": 10**14}))
+    for option in ([], ["--markdown"]):
+        for device, commit, other in (("cpu", "0123abcd", "GPU"), ("gpu", "fedcba98", "CPU")):
+            assert ladder.main(elsewhere, "scripts/ladder", ["--device", device, *option]) == 0
+            said = capsys.readouterr()
+            assert f"commit {commit}" in said.out
+            assert f", {device.upper()}" in said.out
+            assert f", {other}" not in said.out
+            assert ("note: some op was last timed on the CPU at 0123abcd;" in said.err) == (device == "cpu")
+    assert ladder.main(elsewhere, "scripts/ladder", ["--device", "cpu", "--commit", "fedc"]) == 0
+    assert "transpose, matmul was timed on the CPU at fedcba98 on nvidia-h200.x" in capsys.readouterr().err
+
+
 FIGURES: Measurement = {
     "process": 0, "registers": 28, "shared_bytes": 4224, "spill_load_bytes": 8, "spill_store_bytes": 4,
     "occupancy_percent": 100 * 2 / 3, "instructions": 148,

@@ -48,8 +48,10 @@ class Told:
 
     def add(self, event: str, of: str | int) -> None:
         match event, of:
-            case (("begun" | "finished"), int()):
-                self.collected, self.finished = of, event == "finished"
+            case "begun", int():
+                self.collected = of
+            case "finished", str():
+                self.finished = True
             case "started", str():
                 self.running[of] = None
             case "ended", str():

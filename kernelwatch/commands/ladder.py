@@ -63,17 +63,21 @@ def recorded(project: Project, machine: str | None, commit: str) -> list[Path]:
 
 
 def _record(project: Project, arguments: argparse.Namespace) -> tuple[Record, list[str]]:
-    """The newest matching record in which one of the named ops was timed (compiled, with --arch); without such an op or
-    record, the newest. And what a reader should know about it. Raises: UserError if there is none."""
+    """The newest matching record in which one of the named ops was timed, with --device on that one (with --arch:
+    compiled); without such an op or record, the newest. And what a reader should know about it.
+
+    Raises: UserError if there is none.
+    """
     paths = recorded(project, arguments.machine, arguments.commit)
-    devices = [DEVICE] if arguments.arch else [device.name for device in project.timed]
-    groups = {f"{op} {device}" for op in arguments.op or (project.ops if arguments.arch else ()) for device in devices}
+    chosen = [DEVICE] if arguments.arch else [arguments.device] if arguments.device else []
+    devices = chosen or [device.name for device in project.timed]
+    groups = {f"{op} {device}" for op in arguments.op or (project.ops if chosen else ()) for device in devices}
     if not any(groups & set(records.read(path).facts) for path in reversed(paths[-RECENT:])):
         return records.newest(paths)
     record, notes = records.newest(paths, groups)
     if not paths[-1].name.startswith(record.commit):
         what = ", ".join(arguments.op) or "some op"
-        did = "compiled" if arguments.arch else "timed"
+        did = "compiled" if arguments.arch else f"timed{_on(arguments)}"
         notes.append(f"{what} was last {did} at {record.commit}; there are newer records without it")
     return record, notes
 
@@ -93,9 +97,10 @@ def show(project: Project, arguments: argparse.Namespace, parser: argparse.Argum
     shape = _shape(project, ops, arguments, parser)
     if arguments.arch:
         return _show_compiled(record, project, ops, arguments, notes, parser)
-    if missing := [op for op in ops if not sections(record, project, [op], None, arguments.type)]:
+    if missing := [op for op in ops if not sections(record, project, [op], None, arguments.type, arguments.device)]:
         named = "" if arguments.op else "; name an op to see the newest record in which it was"
-        notes.append(f"no cell of {', '.join(missing)} was timed at {record.commit} on {record.machine}{named}")
+        timed = f"timed{_on(arguments)} at {record.commit} on {record.machine}"
+        notes.append(f"no cell of {', '.join(missing)} was {timed}{named}")
     for note in notes:
         print(f"note: {note}", file=sys.stderr)
     for path in filter(None, (arguments.png, arguments.svg)):
@@ -109,10 +114,15 @@ def show(project: Project, arguments: argparse.Namespace, parser: argparse.Argum
     if arguments.png or arguments.svg:
         return 0
     if arguments.markdown:
-        print(markdown(record, project, ops, [shape] if shape else None, arguments.type))
+        print(markdown(record, project, ops, [shape] if shape else None, arguments.type, arguments.device))
     else:
         terminal.show(record, project, Output(), ops, arguments.type, shape, arguments.device)
     return 0
+
+
+def _on(arguments: argparse.Namespace) -> str:
+    """The device that --device names, as a part of a sentence."""
+    return f" on the {arguments.device.upper()}" if arguments.device else ""
 
 
 def _shape(

@@ -126,7 +126,7 @@ def server() -> Any:
     try:
         from mcp.server import MCPServer
     except ImportError as error:
-        raise UserError(f"it needs the package mcp ({error}); `pip install kernelwatch[mcp]` installs it") from None
+        raise UserError(f"it needs the package mcp ({error}); install kernelwatch[mcp]") from None
     found = MCPServer("kernelwatch", instructions=INSTRUCTIONS, log_level="WARNING")
     for tool in TOOLS:
         found.tool()(tool)

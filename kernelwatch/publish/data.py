@@ -127,11 +127,16 @@ def histories(block: Mapping[int, Columns]) -> dict[str, Json]:
     for at, columns in sorted(block.items()):
         for rung, places in columns.layout.rungs.items():
             for place in places:
-                if columns.odd.get(place, ("ok",))[0] in ("ok", "failed"):
+                if _has_history(columns, place):
                     rows.setdefault(rung, {}).setdefault(columns.layout.keys[place], []).append((at, place))
     return {
         rung: {key: _history(block, found) for key, found in by_key.items()} for rung, by_key in sorted(rows.items())
     }
+
+
+def _has_history(columns: Columns, place: int) -> bool:
+    """Whether a cell was timed or failed, and is not one that this machine cannot run."""
+    return columns.odd.get(place, ("ok",))[0] in ("ok", "failed")
 
 
 def _history(block: Mapping[int, Columns], rows: list[tuple[int, int]]) -> Json:
@@ -346,7 +351,14 @@ def _write_block(
     if not writer.keep(name, made_of):
         writer.write(name, [state(at, found[at]) for at in sorted(found)], made_of)
     kept: dict[str, Json] | None = None
-    written = sorted({rung for columns in found.values() for rung in columns.layout.rungs})
+    written = sorted(
+        {
+            rung
+            for columns in found.values()
+            for rung, places in columns.layout.rungs.items()
+            if any(_has_history(columns, place) for place in places)
+        }
+    )
     for rung in written:
         name = f"{machine.folder}/history/{numbers.setdefault(rung, len(numbers))}/{block}"
         if not writer.keep(name, f"{made_of} {rung}"):

@@ -8,11 +8,16 @@ from kernelwatch.report.texts import best_copy, headers, record_text, row_texts
 
 
 def markdown(
-    record: Record, project: Project, ops: list[str], shapes: list[Shape] | None = None, type: str | None = None
+    record: Record,
+    project: Project,
+    ops: list[str],
+    shapes: list[Shape] | None = None,
+    type: str | None = None,
+    device: str = "",
 ) -> str:
-    """The tables of a record as Markdown."""
+    """The tables of a record as Markdown, of all devices or of the one that is named."""
     parts = []
-    every = sections(record, project, ops, shapes, type)
+    every = sections(record, project, ops, shapes, type, device)
     for section in (own for mixed in every for own in mixed.by_kind()):
         columns = headers(section)
         lines = [

@@ -81,12 +81,17 @@ class Section:
 
 
 def sections(
-    record: Record, project: Project, ops: list[str], shapes: list[Shape] | None = None, type: str | None = None
+    record: Record,
+    project: Project,
+    ops: list[str],
+    shapes: list[Shape] | None = None,
+    type: str | None = None,
+    only: str = "",
 ) -> list[Section]:
-    """A section for each op, device, shape and cache state that has rows."""
+    """A section for each op, device, shape and cache state that has rows. `only`: a device, "" for all."""
     parts = []
     for problem in map(project.op, ops):
-        for device in ("gpu", "cpu"):
+        for device in (only,) if only else ("gpu", "cpu"):
             for shape in problem.shapes if device == "gpu" else problem.cpu_shapes:
                 for cache in CACHES:
                     rows = ladder(record, problem, device, shape, cache, type)

@@ -44,9 +44,13 @@ class _Teller:
     def pytest_keyboard_interrupt(self, excinfo: pytest.ExceptionInfo[BaseException]) -> None:
         self._tell("left", excinfo.exconly())  # by pytest.exit, whose exit code may be 0
 
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_xdist_node_collection_finished(self, ids: list[str]) -> None:
+        self._tell("begun", len(ids))  # each worker collects all tests, and the session none
+
     @pytest.hookimpl(wrapper=True)
     def pytest_runtestloop(self, session: pytest.Session) -> Generator[None, object, object]:
-        self._tell("begun", session.testscollected)  # 0 with pytest-xdist, whose workers collect
+        self._tell("begun", session.testscollected)
         done = yield
-        self._tell("finished", session.testscollected)
+        self._tell("finished")
         return done

@@ -20,9 +20,10 @@
     // The recorded machines, one a row. `chosen`: the summary of the one that the page shows.
     kernelwatch.machines_table = function (site, commits, chosen) {
         const rate = (summary, name, unit) => ((summary.ceilings || {})[name] ? text.rate(summary.ceilings[name], unit) : "");
-        return table([{name: "Machine"}, {name: "CPU"}, {name: "Copy", number: true, title: "measured bandwidth of a copy"}, {name: "float32", number: true, title: "measured multiply-adds"},
+        const cpus = site.machines.some((each) => each.cpu);  // read where CPU cells were timed
+        return table([{name: "Machine"}, ...(cpus ? [{name: "CPU"}] : []), {name: "Copy", number: true, title: "measured bandwidth of a copy"}, {name: "float32", number: true, title: "measured multiply-adds"},
             {name: "float64", number: true, title: "measured multiply-adds"}, {name: "Commits", number: true}, {name: "Newest"}, {name: ""}],
-        site.machines.map((each) => [[link(kernelwatch.device_name(each), "devices", {machine: each.name}), element("div", {class: "small quiet"}, each.name)], each.cpu,
+        site.machines.map((each) => [[link(kernelwatch.device_name(each), "devices", {machine: each.name}), element("div", {class: "small quiet"}, each.name)], ...(cpus ? [each.cpu] : []),
             rate(each, "copy_bytes_per_s", "GB/s"), rate(each, "float32_flops_per_s", "GFLOP/s"), rate(each, "float64_flops_per_s", "GFLOP/s"), String(each.commits),
             [link(text.hash(commits[each.newest].hash), "commit", {hash: text.hash(commits[each.newest].hash)}, {class: "hash"}), " ", element("span", {class: "whole"}, text.date(commits[each.newest].date))],
             each === chosen ? "shown here" : link("compare", "devices", {machine: chosen.name, with: each.name}, {"aria-label": "compare with " + each.name})]), {"aria-label": "Machines"});

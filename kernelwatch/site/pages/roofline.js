@@ -74,12 +74,14 @@
                 + "Measured " + list[0].measured_at.slice(0, 10) + (list[0].driver ? " with driver " + list[0].driver : "") + ". A clock below the highest is the work's own, by the power that it draws: a kernel that draws less may have a higher one, and a higher roof."));
     };
 
+    const GAP = 15;  // of labels, in pixels: the height of a line of 12 pixels, with its halo
+
     // Labels that do not overlap: heights in pixels -> heights at least `gap` apart, as near to their places as they can
     // be. `across`: where labels stand; only those nearer than `reach` to each other keep the gap.
     rooflines.dodge = function (places, gap, low, high, across = places.map(() => 0), reach = 1) {
         const found = [...places];
         const order = d3.range(places.length).sort((a, b) => places[a] - places[b]);
-        for (let turn = 0, moved = true; moved && turn < 80; turn++) {
+        for (let turn = 0, moved = true; moved && turn < 2000; turn++) {
             moved = false;
             for (let i = 1; i < order.length; i++) {
                 for (let j = 0; j < i; j++) {
@@ -118,7 +120,10 @@
         const {LOOK} = kernelwatch.ladders;
         const width = Math.min(room(into), 1000);
         const narrow = width < 560;
+        const path = chosen.filter((cell) => cell.s && cell.cache === "cold");
+        const labeled = path.length ? path : chosen.filter((cell) => cell.s);
         const margin = {left: 62, right: 34 + 6.8 * Math.max(6, ...chosen.map((cell) => label(cell).length)), top: 22, bottom: 40};
+        height = Math.max(height, GAP * labeled.length + margin.top + margin.bottom);
         const timed = cells.filter((cell) => cell.s && cell.flops && cell.bytes);
         const intensity = (cell) => cell.flops / cell.bytes;
         const rate = (cell) => cell.flops / cell.s / 1e9;
@@ -139,9 +144,7 @@
                 main: peak === ceilings.peak, rate: peak.rate, words: narrow ? peak.short : (peak === ceilings.peak ? peak.name : peak.short) + ", " + text.rate(peak.rate, "GFLOP/s")})),
         ].filter((roof) => roof.x2 > roof.x1 && roof.y1 >= y.domain()[0] && roof.y2 <= y.domain()[1]);
         const angle = (180 / Math.PI) * Math.atan2(y(y.domain()[0] * 10) - y(y.domain()[0]), x(x0 * 10) - x(x0));
-        const path = chosen.filter((cell) => cell.s && cell.cache === "cold");
-        const labeled = path.length ? path : chosen.filter((cell) => cell.s);
-        const places = rooflines.dodge(labeled.map((cell) => y(rate(cell))), 13.5, margin.top + 4, height - margin.bottom - 4,
+        const places = rooflines.dodge(labeled.map((cell) => y(rate(cell))), GAP, margin.top + 4, height - margin.bottom - 4,
             labeled.map((cell) => x(intensity(cell))), 26 + 6.6 * Math.max(0, ...labeled.map((cell) => label(cell).length)));
         const labels = labeled.map((cell, at) => ({cell, x: intensity(cell), y: rate(cell), to_x: x.invert(x(intensity(cell)) + 22), to_y: y.invert(places[at]), line: lines.includes(cell.rung)}));
         const beside = Math.max(x0, (ridge || x0) * 1.1);  // the names of horizontal ceilings stand right of the ridge
@@ -165,11 +168,11 @@
                 Plot.dot(faint, {x: intensity, y: rate, symbol: (cell) => LOOK[cell.cache]?.symbol || "circle", r: 2.2, fill: "var(--quiet)", fillOpacity: 0.55, ariaDescription: "other"}),
                 new Set(path.map((cell) => cell.shape)).size > 1 ? null : Plot.line(path.filter((cell) => !lines.includes(cell.rung)), {x: intensity, y: rate, stroke: "var(--cold)", strokeWidth: 1, ariaDescription: "path"}),
                 Plot.link(labels, {x1: "x", y1: "y", x2: "to_x", y2: "to_y", stroke: "var(--rule)", strokeWidth: 1}),
-                Plot.ruleX(bright, {x: intensity, y1: (cell) => cell.flops / cell.high / 1e9, y2: (cell) => cell.flops / Math.max(cell.low, cell.s / 10) / 1e9, stroke: "var(--ink)", strokeWidth: 1.5, ariaDescription: "interval"}),
+                Plot.ruleX(bright, {x: intensity, y1: (cell) => cell.flops / cell.high / 1e9, y2: (cell) => cell.flops / Math.max(cell.low, cell.s / 10) / 1e9, stroke: "var(--ink)", strokeWidth: 1.5, clip: true, ariaDescription: "interval"}),
                 ...["cold", "hot"].map((cache) => Plot.dot(bright.filter((cell) => cell.cache === cache), {x: intensity, y: rate, symbol: LOOK[cache].symbol, r: 3.8,
                     fill: (cell) => (lines.includes(cell.rung) ? "var(--page)" : LOOK[cache].color), stroke: LOOK[cache].color, strokeWidth: 1.4, ariaDescription: "point " + cache})),
                 ...[true, false].map((line) => Plot.text(labels.filter((each) => each.line === line), {x: "to_x", y: "to_y", text: (each) => label(each.cell), textAnchor: "start", dx: 3,
-                    fontStyle: line ? "italic" : "normal", fill: line ? "var(--quiet)" : "var(--ink)", stroke: "var(--page)", strokeWidth: 4})),
+                    fontStyle: line ? "italic" : "normal", fill: line ? "var(--quiet)" : "var(--ink)", stroke: "var(--page)", strokeWidth: 3})),
                 tip(timed, intensity, rate, (cell) => rooflines.title(cell, ceilings)),
             ].filter(Boolean),
         });
@@ -195,7 +198,7 @@
         const y = d3.scaleLinear([0, Math.max(d3.max(timed, rate), ...tops) * 1.05], [height - margin.bottom, margin.top]);
         const series = d3.groups(timed, (cell) => cell.rung, (cell) => cell.cache).flatMap(([, groups]) => groups.map(([, list]) => list.sort((a, b) => a.bytes - b.bytes)));
         const ends = d3.groups(timed, (cell) => cell.rung).map(([, list]) => d3.greatest(list, (cell) => cell.bytes + (cell.cache === "cold" ? 0.5 : 0)));
-        const places = rooflines.dodge(ends.map((cell) => y(rate(cell))), 13.5, margin.top, height - margin.bottom - 4);
+        const places = rooflines.dodge(ends.map((cell) => y(rate(cell))), GAP, margin.top, height - margin.bottom - 4);
         const labels = ends.map((cell, at) => ({cell, to_y: y.invert(places[at]), to_x: x.invert(width - margin.right + 24), line: line(cell)}));
         const levels = [
             ...(ceilings.copy ? [{rate: ceilings.copy.rate, words: (width < 560 ? ceilings.copy.name.split(",")[0] : ceilings.copy.name) + ", " + text.rate(ceilings.copy.rate, "GB/s")}] : []),
