@@ -141,7 +141,7 @@ def test_a_piped_gate_says_how_far_it_is(clock: list[float], monkeypatch: pytest
             clock[0] += 40
             yield b'["ended", "test.py::test"]\n' if count % 2 else b'["ended", "te'
             yield b"" if count % 2 else b'st.py::test"]\n'
-        yield b'["finished", 4]\n'
+        yield b'["finished", ""]\n'
 
     monkeypatch.setattr(gate, "output", output)
     piped = console()
