@@ -92,19 +92,21 @@ def test_few_cells_of_an_idle_h200_are_limited(commit: str, met: int) -> None:
         assert wgmma.limits == ()
 
 
-def test_a_retake_takes_the_place_of_the_one_that_agrees_least() -> None:
+@pytest.mark.parametrize("at", range(3))
+def test_a_retake_takes_the_place_of_the_one_that_agrees_least(at: int) -> None:
     """What only the first process knows stays; so does what was replaced."""
-    cell = taken((1700.0, 1895.0, 1896.0), (9.9e-6, 9.1e-6, 9.1e-6), LOW_CLOCK)
+    cell = taken((1895.0, 1895.0, 1896.0), (9.1e-6, 9.1e-6, 9.1e-6), LOW_CLOCK)
+    cell[at] |= {"seconds": 9.9e-6, "clock64_mhz": 1700.0}
     cell[0]["kernels"] = [{"kernel": "wgmma"}]
     (fresh,) = taken((1897.0,), (9.1e-6,), LOW_CLOCK)
     fresh["process"] = 3
     found = clocks.retaken(cell, fresh)
-    assert [each["process"] for each in found] == [3, 1, 2]
+    assert [each["process"] for each in found] == [3 if place == at else place for place in range(3)]
     assert found[0]["kernels"] == [{"kernel": "wgmma"}]
-    assert found[0]["instead_of"] == {
-        "process": 0, "seconds": 9.9e-6, "clock64_mhz": 1700.0, "throttled": [LOW_CLOCK]
+    assert found[at]["instead_of"] == {
+        "process": at, "seconds": 9.9e-6, "clock64_mhz": 1700.0, "throttled": [LOW_CLOCK]
     }  # fmt: skip
-    assert clocks.clock(found) == clocks.Clock(own_mhz=1896.0)
+    assert clocks.clock(found).own_mhz in (1895.0, 1896.0)
 
 
 def test_a_retake_that_agrees_no_better_replaces_nothing() -> None:
