@@ -37,7 +37,7 @@ from kernelwatch.detect.judging import Judged, judge
 from kernelwatch.detect.linked import linked
 from kernelwatch.history import links
 from kernelwatch.history.links import ENVIRONMENT, NOT_ASKED, NOT_HERE, Session
-from kernelwatch.plan import interpreters
+from kernelwatch.plan import beside, interpreters
 from kernelwatch.plan.cells import Cell
 from kernelwatch.plan.project import CONFIGURATION, Project
 from kernelwatch.report.arguments import Output, Parser, add_selection, selected, stop_on_signals
@@ -111,6 +111,8 @@ def run(project: Project, arguments: argparse.Namespace, console: Console, fleet
     folders = [project.results / machine for machine in machines]
     show_left([one for one in sessions if not any(have_results(each, [one.after]) for each in folders)], console)
     order = {after: at for at, (_, after) in enumerate(pairs)}
+    if about := beside.note(project.here.parent):
+        console.print(f"note: {about}", style="yellow", markup=False, highlight=False, soft_wrap=True)
     told = [*earlier, *(_only(project, one, asked) for one in sessions)]
     found = sorted(told, key=lambda session: order[session.after])
     code = _told(project, arguments, machines, found, console, commits[0] if commits else "HEAD")
