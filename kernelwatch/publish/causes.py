@@ -333,7 +333,7 @@ def _turns(session: Session, cell: str) -> Json:
         "measured": session.at,
         "gpu": session.gpu,
         "driver": session.conditions.get("nvml_driver"),
-        "logs": [rounded(each, DIGITS) for each in link.logs],
+        "logs": [rounded(link.sign * each, DIGITS) for each in link.logs],
         "seconds": [rounded(each, DIGITS) for each in link.seconds],
         "clocks_mhz": [rounded(each, 5) for each in link.clocks_mhz],
     }

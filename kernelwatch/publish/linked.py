@@ -238,7 +238,8 @@ def _session(session: Session, positions: Mapping[str, int]) -> Json:
 def _cell(chain: Chain, number: Mapping[int, int]) -> Json:
     """The launches of a cell, and its links: each launch with the logarithm of its seconds over those of the first one
     of its piece and over those of the launch before it, and the half-widths of their 95 % intervals."""
-    pieces, levels = chain.pieces, chain.levels
+    pieces, sign = chain.pieces, -1.0 if chain.rate else 1.0
+    levels = sign * chain.levels
     launches: list[dict[str, Any]] = [
         {"at": chain.nodes[0].before_at if chain.nodes else 0, "log": 0.0, "half": 0.0, "piece": 0, "word": ""}
     ]
@@ -259,7 +260,7 @@ def _cell(chain: Chain, number: Mapping[int, int]) -> Json:
         "launches": launches,
         "links": [
             [
-                number[id(edge.session)], edge.before, edge.after, rounded(edge.link.log, DIGITS),
+                number[id(edge.session)], edge.before, edge.after, rounded(edge.link.sign * edge.link.log, DIGITS),
                 rounded(edge.judged.half(), 3), len(edge.link.logs), edge.judged.word,
             ]
             for edge in chain.edges
@@ -272,4 +273,8 @@ def _step_of(chain: Chain, node: int) -> Json:
     """How a launch compares with the one before it; {} if nothing links them."""
     start = chain.start(node)
     log, _ = chain.span(start, node)
-    return {"step": [rounded(log, DIGITS), rounded(chain.half(start, node), 3)]} if math.isfinite(log) else {}
+    return (
+        {"step": [rounded(-log if chain.rate else log, DIGITS), rounded(chain.half(start, node), 3)]}
+        if math.isfinite(log)
+        else {}
+    )
