@@ -432,10 +432,16 @@ def test_an_accepted_regression_of_benchmarks_is_not_red(linked: tuple[Plain, st
     plain, _ = linked
     slower = plain.commits["slower"]
     assert "regression, confirmed at " in plain.run("link", slower, code=1)
-    accept = [sys.executable, "-m", "kernelwatch", "accept", slower, "--reason", "meant", "--no-publish"]
-    done = plain.project.run(*accept, PYTHONPATH=str(plain.engine))
-    assert done.returncode == 0, done.stderr
+    assert "gone: suite.Merge.time_merge" in plain.run("link", plain.commits["gone"], code=2)
+    for commit in (slower, plain.commits["gone"]):
+        accept = [sys.executable, "-m", "kernelwatch", "accept", commit, "--reason", "meant", "--no-publish"]
+        done = plain.project.run(*accept, PYTHONPATH=str(plain.engine))
+        assert done.returncode == 0, done.stderr
+    assert "gone: suite.Merge.time_merge" in done.stdout
     assert "; meant" in plain.run("link", slower, code=0)
+    plain.run("link", plain.commits["gone"], code=0)
+    (reach,) = json.loads((plain.project.folder / "html" / "data" / "events.json").read_text())["links"]
+    assert not reach["gone"]
 
 
 # --- without asv's processes ------------------------------------------------------------------------------------------

@@ -34,7 +34,7 @@ from kernelwatch.comparison.verdict import some
 from kernelwatch.detect.chain import chains
 from kernelwatch.detect.judging import Judged, judge, relative
 from kernelwatch.detect.linked import linked
-from kernelwatch.history import links
+from kernelwatch.history import decisions, links
 from kernelwatch.history.links import ENVIRONMENT, NOT_ASKED, NOT_HERE, UNDIRECTED, Session
 from kernelwatch.plan import beside, interpreters
 from kernelwatch.plan.cells import Cell
@@ -81,6 +81,7 @@ def run(project: Project, arguments: argparse.Namespace, console: Console, fleet
         console.print(f"nothing to link: no commit of {arguments.range} has a parent here and may change a launch")
 
     earlier: list[Session] = []
+    accepted = decisions.ids(project.results / decisions.NAME)
     described = linking.described(project, {cell.name for cell in asked})
 
     def left_of(machine: str) -> dict[Pair, list[Cell]]:
@@ -92,6 +93,7 @@ def run(project: Project, arguments: argparse.Namespace, console: Console, fleet
             console.print(f"{done} of {len(pairs)} commits are linked already (`link --again` links them anew)")
         afters = {after for _, after in left}
         own = [_only(project, one, asked) for one in known if one.kind == "step" and one.after in afters]
+        own = [links.without(one, accepted) for one in own]
         for session in (one for one in own if not arguments.again and code_of([one])):
             _show_commit(project, session, console)
         earlier.extend(own)
@@ -112,7 +114,7 @@ def run(project: Project, arguments: argparse.Namespace, console: Console, fleet
     order = {after: at for at, (_, after) in enumerate(pairs)}
     if about := beside.note(project.here.parent):
         console.print(f"note: {about}", style="yellow", markup=False, highlight=False, soft_wrap=True)
-    told = [*earlier, *(_only(project, one, asked) for one in sessions)]
+    told = [*earlier, *(links.without(_only(project, one, asked), accepted) for one in sessions)]
     found = sorted(told, key=lambda session: order[session.after])
     code = _told(project, arguments, machines, found, console, commits[0] if commits else "HEAD")
     left = {*pairs} - {(one.before, one.after) for one in found}  # a limit was over

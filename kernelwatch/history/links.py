@@ -10,8 +10,8 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, cast, get_args
 
@@ -127,6 +127,18 @@ class Session:
         uuid = str(self.conditions.get("nvml_uuid_sha256") or "")
         name = self.conditions.get("gpu") or self.conditions.get("cpu") or ""
         return " ".join(filter(None, (str(name), uuid[:8])))
+
+
+def gone_id(commit: str, cell: str) -> str:
+    """By what a decision names that a cell, rung or benchmark is gone since a commit, in whatever environment."""
+    name = re.sub(r" \[[^][]*\]$", "", cell)
+    return f"{commit[:12]}-{hashlib.sha256(f'gone {name}'.encode()).hexdigest()[:8]}"
+
+
+def without(session: Session, accepted: Collection[str]) -> Session:
+    """A session without what is gone on purpose. `accepted`: the ids of decisions."""
+    left = tuple(cell for cell in session.gone if gone_id(session.after, cell) not in accepted)
+    return replace(session, gone=left)
 
 
 def gone(sessions: Iterable[Session]) -> dict[str, str]:

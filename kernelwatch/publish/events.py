@@ -261,7 +261,8 @@ def _reach(publication: Publication, judged: Judged) -> list[dict[str, Any]]:
             if (machine, line.name) in judged.unasked:
                 missing = judged.unasked[machine, line.name]
                 own = _of_line(judged, machine, line)
-                found.append(linked.reach(machine, sessions, own, line, missing, publication.project))
+                known = publication.project, judged.states.accepted
+                found.append(linked.reach(machine, sessions, own, line, missing, *known))
     return found
 
 
