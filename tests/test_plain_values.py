@@ -6,7 +6,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from asv.config import Config
 
+from kernelwatch.asv.environment import Checkout
 from kernelwatch.commands.link import code_of
 from kernelwatch.comparison import benchmarks
 from kernelwatch.comparison.paired import Side
@@ -14,6 +16,7 @@ from kernelwatch.detect.chain import chains
 from kernelwatch.detect.linked import linked
 from kernelwatch.history import links
 from kernelwatch.history.links import UNDIRECTED, Session
+from kernelwatch.system.errors import UserError
 
 BEFORE, AFTER = "a" * 40, "b" * 40
 
@@ -77,3 +80,18 @@ def test_a_figure_without_a_direction_is_said(monkeypatch: pytest.MonkeyPatch, t
     session = link(monkeypatch, tmp_path, None, clock=(5.0, 4.0))
     assert dict(session.unjudged) == {"clock": UNDIRECTED}
     assert code_of([session]) == 2  # nothing else could be compared
+
+
+def test_a_configuration_that_names_no_environment_is_said(tmp_path: Path) -> None:
+    conf = Config.from_json({"project": "old", "repo": str(tmp_path), "env_dir": str(tmp_path)})
+    with pytest.raises(UserError, match=r"set environment_type in asv\.conf\.json"):
+        benchmarks.places_of(conf, [])
+
+
+def test_a_project_in_a_folder_of_the_repository_imports_its_own_package(tmp_path: Path) -> None:
+    package = tmp_path / "libs" / "one" / "src" / "one"
+    package.mkdir(parents=True)
+    (package / "__init__.py").touch()
+    made = Checkout.__new__(Checkout)
+    made._build_root, made._repo_subdir = str(tmp_path), "libs/one"
+    assert package.parent in made._roots

@@ -265,7 +265,11 @@ def places_of(conf: Any, spec: Sequence[str]) -> list[Place]:
     for place in PLACES:
         own = copy.copy(conf)
         own.env_dir = os.path.join(conf.env_dir, place)
-        matrices.append(list(environment.get_environments(own, list(spec))))
+        try:
+            matrices.append(list(environment.get_environments(own, list(spec))))
+        except RuntimeError as error:  # of a configuration that names no kind of environment
+            how = "set environment_type in asv.conf.json, or give --environment virtualenv"
+            raise UserError(f"asv makes no environment here ({error}): {how}") from None
     for each in matrices[0]:
         if not each.can_install_project():
             raise UserError(
