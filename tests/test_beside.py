@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from kernelwatch.history.confirmations import Confirmation, save
 from kernelwatch.plan import beside
 from tests.pages import NARROW, fits, opened
 from tests.repositories import new_project
-from tests.sums_of_rows import FAST, TABLE, Rows
+from tests.sums_of_rows import FAST, OTHER, OTHER_KERNEL, PLAIN, TABLE, Rows
 from tests.test_site import browser
 
 if TYPE_CHECKING:
@@ -124,3 +125,30 @@ def test_benchmarks_are_found_by_reading(tmp_path: Path) -> None:
         path.parent.mkdir(exist_ok=True)
         path.write_text(text)
         assert (f"such as {name}," in beside.note(tmp_path)) if name else not beside.note(tmp_path)
+
+
+def test_what_is_no_longer_described_is_said(tmp_path: Path, small_engine: Path, browser: "Browser") -> None:
+    made = new_project(tmp_path, "rows")
+    rows = Rows(made.folder, made.home, small_engine)
+    rows.describe(PLAIN + OTHER)
+    both = 'KERNELS = {"row_sum": {"plain": "rows.sums:plain", "other": "rows.more:other"}}\n'
+    rows.write_files({"rows/__init__.py": both, "rows/sums.py": FAST, "rows/more.py": OTHER_KERNEL})
+    before = rows.commit_all("two rungs")
+    rows.kernelwatch("bench", "--all", *QUIET, code=0)
+    assert events(rows)["retired"] == []
+    after = rows.commit_all("slower", "--allow-empty")
+    (folder,) = (path.parent for path in rows.folder.glob("results/*/machine.json"))
+    cell = "row_sum/other float32 64x64 cold"
+    slower = Confirmation(cell, before, after, "confirmed", 0.05, 0.05, 0.04, 0.06, 8, "", "2026-01-01T00:00:00+00:00")
+    save(folder, [slower])
+    rows.describe(PLAIN)
+    rows.commit_all("one rung")
+    rows.kernelwatch("bench", "--all", *QUIET, code=0)
+    machine = folder.name
+    told = {"machine": machine, "name": "row_sum/other", "hash": before, "change": 0.05, "changed_at": after}
+    assert events(rows)["retired"] == [told]
+    for view in ("status", "regressions"):
+        with opened(browser, rows.folder / ".asv" / "html", view, NARROW) as page:
+            said = page.inner_text("[data-retired='row_sum/other']")
+            assert said.startswith(f"row_sum/other, last recorded at {before[:8]}, +5.00 % slower since {after[:8]}")
+            assert fits(page)

@@ -38,6 +38,7 @@ from kernelwatch.publish.commits import Commit, commits_of
 from kernelwatch.publish.feed import write_feed
 from kernelwatch.publish.lines import Line, lines_of, newest_of
 from kernelwatch.publish.publication import Publication
+from kernelwatch.publish.retired import retired
 from kernelwatch.publish.series import series_of
 from kernelwatch.report.documents import VERSION
 
@@ -62,6 +63,7 @@ class Judged:
     linked: Sequence[LinkedSeries]
     sessions: Mapping[str, Sequence[Session]]
     unasked: Mapping[tuple[str, str], Sequence[str]]
+    retired: Sequence[dict[str, Any]]
 
 
 def judge(publication: Publication) -> Judged:
@@ -123,6 +125,7 @@ def judge(publication: Publication) -> Judged:
         by_links,
         sessions,
         unasked,
+        retired(history, publication.project, lines[0], verdicts),
     )
 
 
@@ -215,6 +218,7 @@ def write(publication: Publication, judged: Judged) -> None:
             "unread": publication.unread,
             "evidence": [dataclasses.asdict(each) for each in judged.evidence],
             "failures": judged.failures,
+            "retired": judged.retired,
             "links": _reach(publication, judged),
         },
     )

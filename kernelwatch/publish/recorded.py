@@ -214,6 +214,7 @@ class History:
             "shapes": [self.store.part(json.dumps(each).encode()) for each in shapes],
             "exact": self.store.part(np.array(exact, float).tobytes()),
             "record": record,
+            "dropped": sorted(result["results"].keys() - self.judged.keys()),
             "failed": {name: places for name, value in kept if (places := _nulls(value))},
             "suites": [asdict(failure) for failure in suites],
         }

@@ -263,7 +263,7 @@
             element("label", {}, "words ", element("input", {type: "search", value: parameters.get("q") || "",
                 onchange: (event) => set("q")(event.target.value)})));
         const events = chosen(all.events.events, parameters);
-        main.append(element("h1", {}, "Regressions"), kernelwatch.damaged(all.events), ...[kernelwatch.unread(all.events)].filter(Boolean), ...scope(all), controls);
+        main.append(element("h1", {}, "Regressions"), kernelwatch.damaged(all.events), ...[kernelwatch.unread(all.events), kernelwatch.retired(all.events)].filter(Boolean), ...scope(all), controls);
         for (const [kind, heading, explained] of kinds_of(all.site)) {
             const own = events.filter((event) => kind_of(event) === kind);
             if ((kind === "accepted" || kind === "change" && all.site.described) && !own.length) continue;

@@ -239,7 +239,7 @@
         const [site, events] = await Promise.all(["site", "events"].map(kernelwatch.load)), all = {site, events};
         const {machines, published, branch, head} = all.site;
         const now = Date.parse(published);
-        main.append(...[element("h1", {}, "Status"), kernelwatch.damaged(events), kernelwatch.unread(events), lacking(all)].filter(Boolean));
+        main.append(...[element("h1", {}, "Status"), kernelwatch.damaged(events), kernelwatch.unread(events), kernelwatch.retired(events), lacking(all)].filter(Boolean));
         const alone = kernelwatch.links.alone(site, events);
         const configured = new Set(events.lines.filter((line) => line.configured).map((line) => line.name));
         const beside = site.described ? events.evidence.filter((each) => configured.has(each.branch) && !machines.some(({name}) => kernelwatch.is_of(each, name))) : [];
