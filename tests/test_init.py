@@ -564,6 +564,25 @@ def test_from_a_folder_below(repository: Project, capsys: Said, monkeypatch: pyt
     assert (repository.folder / "rows" / "__init__.py").is_file()
 
 
+def test_it_writes_where_asv_looks_for_suites(
+    repository: Project, capsys: Said, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a project that lies in a folder of the repository, and whose suites have a folder of another name."""
+    conf = '{"project": "one", /* JSON5 */ "benchmark_dir": "perf/suites"}'
+    write(repository.folder, {"libs/one/asv.conf.json": conf, "libs/one/one/__init__.py": "KERNELS = {}\n"})
+    (repository.folder / "libs" / "one" / "docs").mkdir()
+    monkeypatch.chdir(repository.folder / "libs" / "one" / "docs")
+    code, told, _ = called(capsys)
+    assert code == 1  # the configuration is left as it is
+    assert "in perf/suites/project.py, and their suites in perf/suites/suites.py" in told
+    assert "git add ../asv.conf.json ../.gitattributes ../.gitignore ../perf/suites ../one" in told
+    made = {"perf/suites/__init__.py", "perf/suites/project.py", "perf/suites/suites.py"}
+    every = {"asv.conf.json", "one/__init__.py", *GIT, *made}
+    assert set(texts(repository.folder)) == {f"libs/one/{name}" for name in every}
+    with without_modules("suites"):
+        assert load_from(repository.folder / "libs" / "one" / "perf" / "suites").package == "one"
+
+
 def test_benchmarks_of_asv_beside_the_suites_may_import_what_only_commits_have(repository: Project) -> None:
     """A suite of the engine may not: its series would be missing, and no change be told of them."""
     files = dict(init.from_template("rows", False))

@@ -15,7 +15,7 @@ import pytest
 from kernelwatch.comparison import benchmarks
 from kernelwatch.comparison.paired import KILLED, Judged, Side
 from kernelwatch.history import links
-from kernelwatch.history.links import Session
+from kernelwatch.history.links import UNDIRECTED, Session
 from kernelwatch.system.errors import CANNOT
 from tests.pages import NARROW, WIDE, fits, opened
 from tests.repositories import ROOT, Project, new_project
@@ -107,7 +107,7 @@ prepare_all = prepare
 """
 SORTS = [f"suite.Sort.time_sort('{size}', {copies})" for size in ("large", "small") for copies in (1, 2)]
 EVERY = [*SORTS, "suite.Cached.time_cached"]
-UNASKED = [*SORTS, "suite.Merge.time_merge", "suite.Skipped.time_skipped"]
+UNASKED = [*SORTS, "suite.Merge.time_merge", "suite.Skipped.time_skipped", "suite.track_rate"]
 
 
 CONFIGURATION = {
@@ -319,17 +319,22 @@ def test_each_commit_is_linked_with_its_parent(linked: tuple[Plain, str]) -> Non
     by_commit = {session.after: session for session in plain.sessions()}
     part, rest = (session for session in plain.sessions() if session.after == plain.commits["same"])
     assert [link.cell for link in part.links] == ["suite.Cached.time_cached"]
-    assert part.unjudged == dict.fromkeys(UNASKED, "it was not asked for")
-    assert {link.cell for link in rest.links} == {*SORTS, "suite.Merge.time_merge"}
-    assert not rest.unjudged
+    assert part.unjudged == dict.fromkeys(UNASKED, "it was not asked for") | {"suite.track_calls": UNDIRECTED}
+    assert {link.cell for link in rest.links} == {*SORTS, "suite.Merge.time_merge", "suite.track_rate"}
+    assert rest.unjudged == {"suite.track_calls": UNDIRECTED}
     assert set(by_commit) == {plain.commits[name] for name in ("same", "slower", "gone", "broken")}
     slower = by_commit[plain.commits["slower"]]
-    assert {link.cell for link in slower.links} == {*EVERY, "suite.Merge.time_merge"}  # a rate is no ratio of seconds
+    assert {link.cell for link in slower.links} == {*EVERY, "suite.Merge.time_merge", "suite.track_rate"}
     assert {round(link.log, 1) for link in slower.links} == {0.2}
     assert slower.conditions["environment"].startswith("checkout-py3")
     assert by_commit[plain.commits["gone"]].gone == ("suite.Merge.time_merge",)
-    assert by_commit[plain.commits["broken"]].unjudged == dict.fromkeys(SORTS, "failed: RuntimeError: no data")
+    failed = dict.fromkeys(SORTS, "failed: RuntimeError: no data")
+    assert by_commit[plain.commits["broken"]].unjudged == failed | {"suite.track_calls": UNDIRECTED}
     assert f"worse: {SORTS[0]} +" in said
+    assert "suite.track_calls without a better direction" in said
+    (rate,) = (link for link in slower.links if link.rate)
+    assert (rate.cell, rate.seconds) == ("suite.track_rate", (5.0, 4.0))  # worse is more than 0, as of a time
+    assert "worse: suite.track_rate -20.0 % (-20.0 % to -20.0 %)" in said
     again = plain.run("link", f"{plain.commits['first']}..{plain.commits['broken']}", "--no-publish", code=2)
     assert "4 of 4 are linked already" in again
     assert again.count(f"not measured: {SORTS[0]}: failed: RuntimeError: no data") == 1
@@ -337,7 +342,7 @@ def test_each_commit_is_linked_with_its_parent(linked: tuple[Plain, str]) -> Non
 
 def test_a_choice_of_benchmarks_that_matches_none_is_not_green(linked: tuple[Plain, str]) -> None:
     plain, _ = linked
-    for chosen in ("no_such_benchmark", "track_"):  # which have no links
+    for chosen in ("no_such_benchmark", "track_calls"):  # which has no links
         said = plain.run("link", plain.commits["same"], "--bench", chosen, "--no-publish", code=2)
         assert "nothing could be compared" in said
 
@@ -393,13 +398,20 @@ def test_the_pages_tell_links_of_benchmarks(linked: tuple[Plain, str], browser: 
     plain, _ = linked
     site = plain.project.folder / "html"
     events = json.loads((site / "data" / "events.json").read_text())
-    (event,) = events["events"]
-    assert (event["kind"], event["last"]["hash"]) == ("regression", plain.commits["slower"])
+    by_kind = {event["kind"]: event for event in events["events"]}
+    assert {kind: event["last"]["hash"] for kind, event in by_kind.items()} == {
+        "regression": plain.commits["slower"], "improvement": plain.commits["gone"],
+    }  # fmt: skip
+    event = by_kind["regression"]
     assert {(change["benchmark"], *change["params"].values()) for change in event["changes"]} == {
         *(("suite.Sort.time_sort", f"'{size}'", str(copies)) for size in ("small", "large") for copies in (1, 2)),
         ("suite.Cached.time_cached",),
         ("suite.Merge.time_merge",),
+        ("suite.track_rate",),
     }
+    (rate,) = (each for each in event["changes"] if each["benchmark"] == "suite.track_rate")
+    assert [round(rate[name], 6) for name in ("before", "after", "size")] == [5, 4, -0.2]
+    assert (rate["state"], rate["ended"]["commit"]) == ("fixed", plain.commits["gone"])
     for size in (WIDE, NARROW):
         for address in ("status", "history", "regressions", f"commit?hash={plain.commits['slower'][:8]}"):
             with opened(browser, site, address, size) as page:
@@ -420,10 +432,16 @@ def test_an_accepted_regression_of_benchmarks_is_not_red(linked: tuple[Plain, st
     plain, _ = linked
     slower = plain.commits["slower"]
     assert "regression, confirmed at " in plain.run("link", slower, code=1)
-    accept = [sys.executable, "-m", "kernelwatch", "accept", slower, "--reason", "meant", "--no-publish"]
-    done = plain.project.run(*accept, PYTHONPATH=str(plain.engine))
-    assert done.returncode == 0, done.stderr
+    assert "gone: suite.Merge.time_merge" in plain.run("link", plain.commits["gone"], code=2)
+    for commit in (slower, plain.commits["gone"]):
+        accept = [sys.executable, "-m", "kernelwatch", "accept", commit, "--reason", "meant", "--no-publish"]
+        done = plain.project.run(*accept, PYTHONPATH=str(plain.engine))
+        assert done.returncode == 0, done.stderr
+    assert "gone: suite.Merge.time_merge" in done.stdout
     assert "; meant" in plain.run("link", slower, code=0)
+    plain.run("link", plain.commits["gone"], code=0)
+    (reach,) = json.loads((plain.project.folder / "html" / "data" / "events.json").read_text())["links"]
+    assert not reach["gone"]
 
 
 # --- without asv's processes ------------------------------------------------------------------------------------------

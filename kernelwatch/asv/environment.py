@@ -102,7 +102,7 @@ class Checkout(environment.Environment):
     @property
     def _roots(self) -> tuple[Path, ...]:
         """The folders of the commit from which modules are imported, such as `src`."""
-        return tree.places(Path(self._build_root), "").roots
+        return tree.places(Path(self._build_root, self._repo_subdir), "").roots
 
     @property
     def _engine(self) -> str:

@@ -23,6 +23,7 @@ from kernelwatch.comparison.changes import Changes
 from kernelwatch.comparison.choice import Choice, by_pattern, cells_of, choose, main_types
 from kernelwatch.comparison.paired import Side
 from kernelwatch.comparison.verdict import Report, compare
+from kernelwatch.plan import beside
 from kernelwatch.plan.build import tree_of_checkout, tree_of_commit
 from kernelwatch.plan.project import Project
 from kernelwatch.report.arguments import Output, Parser, add_selection, regular_expression, selected, stop_on_signals
@@ -77,6 +78,7 @@ def worktree(project: Project, arguments: argparse.Namespace, console: Console) 
             return choose(project, cells, {arguments.worktree}, differ.rungs)
 
         report = Report(project, head, tree, "the dirty tree against HEAD", only, exact_only=arguments.exact)
+        report.notes += filter(None, [beside.note(project.here.parent)])
         return versus.finish(report, partial(compare, report, choose_from, WORKTREE_BUDGET_S, None), console)
 
 

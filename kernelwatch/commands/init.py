@@ -22,7 +22,7 @@ from urllib.parse import urlsplit
 from kernelwatch.commands import discovery, skeleton
 from kernelwatch.commands.discovery import Kernel
 from kernelwatch.plan.functions import TABLE
-from kernelwatch.plan.project import CONFIGURATION, PLUGIN, is_plain
+from kernelwatch.plan.project import CONFIGURATION, PLUGIN, is_plain, read_configuration
 from kernelwatch.plan.tree import places
 from kernelwatch.report.arguments import Parser
 from kernelwatch.system.errors import UserError
@@ -31,6 +31,7 @@ from kernelwatch.system.git import git, resolve
 TEMPLATE = Path(__file__).with_name("template")
 EXAMPLE = "row_sum"  # the op of the template
 FEW = 3  # kernels in one line
+SUITES = "benchmarks"  # the folder of the suites in the template
 PACKAGE = "PACKAGE"  # stands in the template for the package's name
 ON_GPU = "# with a GPU"  # ends the template's lines that are for a machine with a GPU
 IGNORED = ("/.asv/", "/.asv.quick.conf.json", "/results/**/.*.json*", "/results.lock", "__pycache__/")
@@ -55,7 +56,9 @@ def main(prog: str, arguments: list[str] | None = None) -> int:
     target = _named(root, wanted) if wanted else _chosen(root, name)
     texts = dict(from_template(target.package, _has_gpu()) if target.is_example else _described(root, target))
     if not target.is_new:
-        texts = {file: text for file, text in texts.items() if file.startswith("benchmarks/")}
+        texts = {file: text for file, text in texts.items() if file.startswith(f"{SUITES}/")}
+    suites = _suites(root)
+    texts = {re.sub(f"^{SUITES}/", f"{suites}/", file): text for file, text in texts.items()}
     texts[CONFIGURATION] = _configuration(root, name, remote)
     kept = [file for file in sorted(texts) if not _write(root / file, texts[file])]
     lines = {".gitattributes": MERGED, ".gitignore": IGNORED}
@@ -66,8 +69,8 @@ def main(prog: str, arguments: list[str] | None = None) -> int:
     for file in kept:
         print(f"left as it is, since it exists: {file}{_lacks(root / file)}")
     if not (target.is_new and target.is_example):
-        print(_what_is_missing(target))
-    shown = [os.path.relpath(root / file) for file in (CONFIGURATION, *lines, "benchmarks")]
+        print(_what_is_missing(target, suites))
+    shown = [os.path.relpath(root / file) for file in (CONFIGURATION, *lines, suites)]
     shown.append(os.path.relpath(target.place))
     print(f"next:\n  git add {shlex.join(shown)} && git commit -m 'Measure the kernels'\n  kernelwatch bench")
     return 1 if kept else 0
@@ -90,7 +93,18 @@ def _repository(here: Path) -> Path:
         raise UserError(
             f"the repository in {root} has no commit yet; make one first: git commit --allow-empty -m Begin"
         ) from None
-    return root
+    # The nearest project of asv's, as all other commands take it: a repository may have several.
+    return next((folder for folder in (here, *here.parents) if _is_project(folder, root)), root)
+
+
+def _is_project(folder: Path, root: Path) -> bool:
+    return folder.is_relative_to(root) and (folder / CONFIGURATION).is_file()
+
+
+def _suites(root: Path) -> str:
+    """The folder of the suites, relative to the project's: as asv's configuration names it, if there is one."""
+    known = read_configuration(root) if (root / CONFIGURATION).is_file() else {}
+    return Path(str(known.get("benchmark_dir", SUITES))).as_posix()
 
 
 def _remote(root: Path) -> str:
@@ -260,7 +274,7 @@ def _packages(root: Path) -> list[Path]:
     known = places(root, "")
     found = [file.parent for place in known.roots for file in sorted(place.glob("*/__init__.py"))]
     found += [folder for _, folder in known.renamed if (folder / "__init__.py").is_file()]
-    return [each for each in dict.fromkeys(found) if each != root / "benchmarks"]
+    return [each for each in dict.fromkeys(found) if each not in (root / SUITES, root / _suites(root))]
 
 
 def _top(root: Path, path: Path) -> Path | None:
@@ -323,9 +337,9 @@ def _ops(table: ast.expr | None) -> dict[str, list[str]]:
     }
 
 
-def _what_is_missing(target: Target) -> str:
-    """What is to be filled in before a package of the user's own is measured."""
-    description, suites = "benchmarks/project.py", f"benchmarks/{skeleton.SUITES}.py"
+def _what_is_missing(target: Target, folder: str) -> str:
+    """What is to be filled in before a package of the user's own is measured. `folder`: of the suites."""
+    description, suites = f"{folder}/project.py", f"{folder}/{skeleton.SUITES}.py"
     if target.is_example:
         return f"{target.package} is measured"
     if target.ops is not None:
@@ -335,7 +349,7 @@ def _what_is_missing(target: Target) -> str:
     named = [f"{kernel.name} in {kernel.file.as_posix()}" for kernel in target.kernels]
     count = f"{len(named)} kernel{'' if len(named) == 1 else 's'}: {', '.join(named[:FEW])}"
     more = f" and {len(named) - FEW} more" if len(named) > FEW else ""
-    table = f"benchmarks/{skeleton.RUNGS}.py"
+    table = f"{folder}/{skeleton.RUNGS}.py"
     return (
         f"found {count}{more}\n"
         * bool(named)
@@ -397,7 +411,7 @@ def _module(root: Path, target: Target, file: Path) -> str:
 def _write(path: Path, text: str) -> bool:
     """Write a new file; whether it is new. Raises: UserError if it cannot be written."""
     try:
-        path.parent.mkdir(exist_ok=True)
+        path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("x", encoding="utf-8") as file:
             file.write(text)
     except OSError as error:

@@ -9,7 +9,6 @@ commit that --limit leaves is not measured.
 """
 
 import argparse
-import math
 import statistics
 import subprocess
 import tempfile
@@ -33,11 +32,11 @@ from kernelwatch.comparison import linking
 from kernelwatch.comparison.linking import Step, Trees
 from kernelwatch.comparison.verdict import some
 from kernelwatch.detect.chain import chains
-from kernelwatch.detect.judging import Judged, judge
+from kernelwatch.detect.judging import Judged, judge, relative
 from kernelwatch.detect.linked import linked
-from kernelwatch.history import links
-from kernelwatch.history.links import ENVIRONMENT, NOT_ASKED, NOT_HERE, Session
-from kernelwatch.plan import interpreters
+from kernelwatch.history import decisions, links
+from kernelwatch.history.links import ENVIRONMENT, NOT_ASKED, NOT_HERE, UNDIRECTED, Session
+from kernelwatch.plan import beside, interpreters
 from kernelwatch.plan.cells import Cell
 from kernelwatch.plan.project import CONFIGURATION, Project
 from kernelwatch.report.arguments import Output, Parser, add_selection, selected, stop_on_signals
@@ -82,6 +81,7 @@ def run(project: Project, arguments: argparse.Namespace, console: Console, fleet
         console.print(f"nothing to link: no commit of {arguments.range} has a parent here and may change a launch")
 
     earlier: list[Session] = []
+    accepted = decisions.ids(project.results / decisions.NAME)
     described = linking.described(project, {cell.name for cell in asked})
 
     def left_of(machine: str) -> dict[Pair, list[Cell]]:
@@ -93,6 +93,7 @@ def run(project: Project, arguments: argparse.Namespace, console: Console, fleet
             console.print(f"{done} of {len(pairs)} commits are linked already (`link --again` links them anew)")
         afters = {after for _, after in left}
         own = [_only(project, one, asked) for one in known if one.kind == "step" and one.after in afters]
+        own = [links.without(one, accepted) for one in own]
         for session in (one for one in own if not arguments.again and code_of([one])):
             _show_commit(project, session, console)
         earlier.extend(own)
@@ -111,7 +112,9 @@ def run(project: Project, arguments: argparse.Namespace, console: Console, fleet
     folders = [project.results / machine for machine in machines]
     show_left([one for one in sessions if not any(have_results(each, [one.after]) for each in folders)], console)
     order = {after: at for at, (_, after) in enumerate(pairs)}
-    told = [*earlier, *(_only(project, one, asked) for one in sessions)]
+    if about := beside.note(project.here.parent):
+        console.print(f"note: {about}", style="yellow", markup=False, highlight=False, soft_wrap=True)
+    told = [*earlier, *(links.without(_only(project, one, asked), accepted) for one in sessions)]
     found = sorted(told, key=lambda session: order[session.after])
     code = _told(project, arguments, machines, found, console, commits[0] if commits else "HEAD")
     left = {*pairs} - {(one.before, one.after) for one in found}  # a limit was over
@@ -321,10 +324,11 @@ def _show_commit(project: Project, session: Session, console: Console) -> None:
 def show(subject: str, session: Session, console: Console) -> None:
     """Print a session of a commit: one line, one for each cell that became slower or faster, and some for those that
     are not decided or have no link."""
-    changed = _changed(session)
+    changed, signs = _changed(session), {link.cell: link.sign for link in session.changed}
     undecided = {cell: judged for cell, judged in changed.items() if judged.word == "cannot tell"}
-    without = {name: why for name, why in session.unjudged.items() if not why.endswith(NOT_ASKED)}
-    unasked = len(session.unjudged) - len(without)
+    undirected = [name for name, why in session.unjudged.items() if why == UNDIRECTED]
+    without = {name: why for name, why in session.unjudged.items() if not why.endswith((NOT_ASKED, UNDIRECTED))}
+    unasked = len(session.unjudged) - len(without) - len(undirected)
     done = {"step": "linked", "anchor": "anchored", "environment": "measured in both environments"}
     what = f"{len(session.changed)} {done[session.kind]}"
     parts = [what, f"{session.same} the same"] if session.kind == "step" else [what]
@@ -333,6 +337,7 @@ def show(subject: str, session: Session, console: Console) -> None:
     parts += [f"{len(undecided)} not decided"] if undecided else []
     parts += [f"{len(without)} not measured"] if without else []
     parts += [f"{unasked} not asked for"] if unasked else []
+    parts += [f"{some(undirected)} without a better direction"] if undirected else []
     line = f"{subject}: {', '.join(parts)}, {duration(session.seconds)}"
 
     def tell(text: str, style: str = "yellow") -> None:
@@ -342,9 +347,9 @@ def show(subject: str, session: Session, console: Console) -> None:
     for cell, judged in changed.items():
         if judged.word in ("worse", "better"):
             style = "red" if judged.word == "worse" else "green"
-            tell(f"  {judged.word}: {cell} {_text_of(judged)}", style)
+            tell(f"  {judged.word}: {cell} {_text_of(judged, signs[cell])}", style)
     for cell, judged in list(undecided.items())[:SHOWN]:
-        tell(f"  not decided: {cell} {_text_of(judged)}{f': {judged.why}' if judged.why else ''}")
+        tell(f"  not decided: {cell} {_text_of(judged, signs[cell])}{f': {judged.why}' if judged.why else ''}")
     if len(undecided) > SHOWN:
         tell(f"  not decided: {len(undecided) - SHOWN} more")
     for name, why in list(without.items())[:SHOWN]:
@@ -367,9 +372,10 @@ def show_left(sessions: Sequence[Session], console: Console) -> None:
         console.print("note: without a GPU, `bench --all` records the exact figures of a commit", style="yellow")
 
 
-def _text_of(judged: Judged) -> str:
-    low, high = (change_text(bound) for bound in judged.bounds)
-    return f"{change_text(math.expm1(judged.log))} ({low} to {high})"
+def _text_of(judged: Judged, sign: float) -> str:
+    size, bounds = relative(judged.log, judged.half(), sign)
+    low, high = map(change_text, bounds)
+    return f"{change_text(size)} ({low} to {high})"
 
 
 def _changed(session: Session) -> dict[str, Judged]:
@@ -404,7 +410,7 @@ def code_of(sessions: Sequence[Session], standing: Standing | None = None) -> in
     if "worse" in words or any(known.get((session.after, link.cell)) for session in steps for link in session.changed):
         return 1
     reasons = [why for session, _, why in told if session.kind != "anchor"]
-    unmeasured = any(not why.endswith(NOT_ASKED) and not why.startswith("repaired") for why in reasons)
+    unmeasured = any(not why.endswith((NOT_ASKED, UNDIRECTED)) and not why.startswith("repaired") for why in reasons)
     nothing = bool(steps) and not any(each.tells for each in steps)
     gone = any(map(links.gone, _by_environment(steps).values()))  # what one environment has, another one may lack
     return 2 if nothing or unmeasured or "cannot tell" in words or gone else 0

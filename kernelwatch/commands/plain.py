@@ -33,7 +33,7 @@ from kernelwatch.comparison import benchmarks
 from kernelwatch.comparison.benchmarks import Place, Report
 from kernelwatch.comparison.linking import anchors_of, returned
 from kernelwatch.comparison.paired import LOOKS
-from kernelwatch.history import links
+from kernelwatch.history import decisions, links
 from kernelwatch.history.links import ENVIRONMENT, Kind, Session
 from kernelwatch.plan.project import CONFIGURATION, PLUGIN, Repository
 from kernelwatch.report import benchmarks as report_text
@@ -107,7 +107,8 @@ def link(arguments: argparse.Namespace, console: Console) -> int:
         console.print(f"nothing to link: no commit of {arguments.range} has a parent")
     elif len(waiting) < len(asked):
         console.print(f"{len(asked) - len(waiting)} of {len(asked)} are linked already (--again links them anew)")
-    earlier = [_matching(each, arguments.only) for each in _about(known, asked)]
+    accepted = decisions.ids(Path(conf.results_dir, decisions.NAME))
+    earlier = [links.without(_matching(each, arguments.only), accepted) for each in _about(known, asked)]
     for session in earlier:
         if not arguments.again and code_of([session]):
             show(repo.get_decorated_hash(session.after, 8), session, console)
@@ -125,7 +126,8 @@ def link(arguments: argparse.Namespace, console: Console) -> int:
                 links.save(folder, session)
                 sessions.append(session)
                 show(repo.get_decorated_hash(after, 8), session, console)
-    found = sorted([*earlier, *sessions], key=lambda session: commits.index(session.after))
+    fresh = (links.without(each, accepted) for each in sessions)
+    found = sorted([*earlier, *fresh], key=lambda session: commits.index(session.after))
     if arguments.no_publish:
         line = list(reversed(repo.get_hashes_from_range(commits[-1]))) if commits else []
         standing = standing_along(found, line, console)

@@ -7,7 +7,7 @@ from typing import Any
 from rich.console import Console
 
 from kernelwatch.commands.confirming import Event
-from kernelwatch.detect.evidence import TURNED
+from kernelwatch.detect.evidence import ABSENT, TURNED
 from kernelwatch.history import records
 from kernelwatch.plan.project import Project
 from kernelwatch.report import terminal
@@ -66,6 +66,11 @@ def show_failures(failures: list[dict[str, Any]], console: Console) -> None:
 def alone(evidence: list[dict[str, Any]]) -> bool:
     """Whether series were not judged because no earlier commit was measured under the same conditions."""
     return any(why == TURNED for told in evidence for why, _ in told["unjudged"])
+
+
+def have_value(evidence: list[dict[str, Any]]) -> bool:
+    """Whether a series has a figure at the newest commit, also one of asv's own benchmarks."""
+    return any(told["series"] > dict(told["unjudged"]).get(ABSENT, 0) for told in evidence)
 
 
 def show_evidence(evidence: list[dict[str, Any]], console: Console) -> None:

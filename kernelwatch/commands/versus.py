@@ -27,7 +27,7 @@ from kernelwatch.comparison.changes import Changes
 from kernelwatch.comparison.choice import Choice, by_pattern, choose
 from kernelwatch.comparison.paired import LOOKS, Side
 from kernelwatch.comparison.verdict import Report, compare, compare_environments
-from kernelwatch.plan import interpreters
+from kernelwatch.plan import beside, interpreters
 from kernelwatch.plan.build import tree_of_commit
 from kernelwatch.plan.cells import timed
 from kernelwatch.plan.project import Project
@@ -59,6 +59,7 @@ def versus(project: Project, arguments: argparse.Namespace, console: Console) ->
         machine = machine_name()
         said = consents.between(project, machine, *shas)
         report = Report(project, base, head, what, exact_only=arguments.exact, consents=said)
+        report.notes += filter(None, [beside.note(project.here.parent)])
         if shas[0] == shas[1]:
             report.notes.append("both are one commit; HEAD~1 is the one before, --worktree of bench measures edits")
 

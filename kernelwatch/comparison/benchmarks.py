@@ -29,7 +29,7 @@ from asv.benchmarks import Benchmarks
 
 from kernelwatch.comparison.linking import NARROW, link_of
 from kernelwatch.comparison.paired import FROM_OUTSIDE, KILLED, Judged, Pairs, Side, Turns
-from kernelwatch.history.links import ENVIRONMENT, NOT_ASKED, Kind, Session
+from kernelwatch.history.links import ENVIRONMENT, NOT_ASKED, UNDIRECTED, Kind, Link, Session
 from kernelwatch.plan.cells import Cell
 from kernelwatch.system.errors import UserError
 from kernelwatch.timing.record import Measurement
@@ -265,7 +265,11 @@ def places_of(conf: Any, spec: Sequence[str]) -> list[Place]:
     for place in PLACES:
         own = copy.copy(conf)
         own.env_dir = os.path.join(conf.env_dir, place)
-        matrices.append(list(environment.get_environments(own, list(spec))))
+        try:
+            matrices.append(list(environment.get_environments(own, list(spec))))
+        except RuntimeError as error:  # of a configuration that names no kind of environment
+            how = "set environment_type in asv.conf.json, or give --environment virtualenv"
+            raise UserError(f"asv makes no environment here ({error}): {how}") from None
     for each in matrices[0]:
         if not each.can_install_project():
             raise UserError(
@@ -456,33 +460,37 @@ def link(
     conditions: Mapping[str, Any], kind: Kind = "step", tell: Callable[[str], None] = lambda _: None,
 ) -> Session:  # fmt: skip
     """Measure the links of the benchmarks of two commits in one environment of the matrix. Those without a better
-    direction, or of which a higher value is better, have none: a link is a ratio of seconds, or of bytes.
+    direction have none.
 
     `cells`: keys of the benchmarks that are measured, all if there are none. Raises: UserError.
     """
     began = time.monotonic()
     tell(f"{place.name}: installing {before[:8]} and {after[:8]} ...")
     base, head = place.install(conf, repo, (before[:8], after[:8]), (before, after), only)
-    found = _linkable(base, head)
+    found = cells_of(base, head)
     if not Path(Benchmarks.get_benchmark_file_path(conf.results_dir)).exists():  # `asv publish` needs it
         Benchmarks(conf, head.discovered or base.discovered).save()
-    turns = BenchmarkTurns(base, head, [cell for cell in found if not cells or cell.key in cells], narrow=NARROW)
+    asked = [cell for cell in found if cell.higher_is_better is not None and (not cells or cell.key in cells)]
+    turns = BenchmarkTurns(base, head, asked, narrow=NARROW)
     unjudged = {base.side.name: base.broken} if base.broken else {}
     unjudged |= {head.side.name: f"failed: {head.broken}"} if head.broken else {}
-    links, told = [], dict[str, list[str]]({"new": [], "gone": []})
+    links, told, same = [], dict[str, list[str]]({"new": [], "gone": []}), 0
     if not unjudged:
         turns.run(budget_s, tell)
     for pairs, judged in turns.verdicts() if not unjudged else ():
         key = pairs.cell.key
         if judged.word in told:
             told[judged.word].append(key)
+        elif pairs.left_out and judged.word == "no change":  # 0 on both sides has no ratio
+            same += 1
         elif pairs.left_out and judged.word != "n/a":
             unjudged[key] = f"{judged.word}: {judged.why}"
         elif found_link := link_of(pairs):
-            links.append(found_link)
+            links.append(_as_rate(found_link) if turns.cells[key].higher_is_better else found_link)
     if kind == "step":
-        left = _linkable(*(replace(each, entries=each.left) for each in (base, head)))
+        left = cells_of(*(replace(each, entries=each.left) for each in (base, head)))
         unjudged |= {cell.key: f"it was {NOT_ASKED}" for cell in left}
+        unjudged |= {cell.key: UNDIRECTED for cell in (*found, *left) if cell.higher_is_better is None}
     return Session(
         kind,
         before,
@@ -490,7 +498,7 @@ def link(
         datetime.now(UTC).isoformat(timespec="seconds"),
         round(time.monotonic() - began, 1),
         {**conditions, ENVIRONMENT: place.name, "harness": f"asv_runner {version('asv_runner')}"},
-        0,
+        same,
         0,
         tuple(links),
         tuple(told["new"]),
@@ -499,5 +507,5 @@ def link(
     )
 
 
-def _linkable(*sides: Installed) -> list[Benchmark]:
-    return [cell for cell in cells_of(*sides) if cell.higher_is_better is False]
+def _as_rate(link: Link) -> Link:
+    return replace(link, log=-link.log, logs=tuple(-each for each in link.logs), rate=True)

@@ -66,6 +66,11 @@ class Chain:
     edges: Sequence[Edge]
     alike: Sequence[tuple[int, int]] = ()
 
+    @property
+    def rate(self) -> bool:
+        """Whether more is better, as its newest link has it. Levels are of the inverse then: a rise is always worse."""
+        return bool(self.edges) and self.edges[-1].link.rate
+
     @cached_property
     def _pairs(self) -> list[tuple[int, int, float, float]]:
         """What is known of two launches: the logarithm of their ratio, and its standard error; links come first."""

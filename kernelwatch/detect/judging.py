@@ -42,7 +42,14 @@ class Judged:
     @property
     def bounds(self) -> tuple[float, float]:
         """The 95 % interval of the relative change."""
-        return math.expm1(self.log - self.half()), math.expm1(self.log + self.half())
+        return relative(self.log, self.half())[1]
+
+
+def relative(log: float, half: float, sign: float = 1.0) -> tuple[float, tuple[float, float]]:
+    """A relative change and its interval, from a logarithm and the half-width of its interval. `sign`: of the values,
+    as of a Link."""
+    low, high = sorted((math.expm1(sign * (log - half)), math.expm1(sign * (log + half))))
+    return math.expm1(sign * log), (low, high)
 
 
 def judge(session: Session) -> dict[str, Judged]:

@@ -9,7 +9,7 @@ from functools import cached_property, partial
 from kernelwatch.detect import steps
 from kernelwatch.detect.chain import GRADUAL_LEVEL, Chain
 from kernelwatch.detect.events import Change, JudgedSeries, back
-from kernelwatch.detect.judging import LEVEL, judge, word_of
+from kernelwatch.detect.judging import LEVEL, judge, relative, word_of
 from kernelwatch.detect.point import Point
 from kernelwatch.detect.results import Result, Results
 from kernelwatch.detect.steps import Step
@@ -34,6 +34,10 @@ class LinkedSeries(JudgedSeries):
         assert self.chain is not None
         return self.chain
 
+    @property
+    def _sign(self) -> float:
+        return -1.0 if self.higher_is_better else 1.0
+
     @cached_property
     def _judged(self) -> steps.Judged:
         chain = self._chain
@@ -55,7 +59,7 @@ class LinkedSeries(JudgedSeries):
     ) -> Step:
         log, _ = self._chain.span(first, last)
         after = self.points[at].value
-        return Step(at, kind, after * math.exp(-log), after, smallest, since=since)
+        return Step(at, kind, after * math.exp(-self._sign * log), after, smallest, since=since)
 
     @property
     def _smallest(self) -> float:
@@ -68,7 +72,7 @@ class LinkedSeries(JudgedSeries):
         for change in super().changes():
             first, last = self._nodes(change)
             log, half = self._chain.span(first, last)[0], self._chain.half(first, last)
-            bounds = math.expm1(log - half), math.expm1(log + half)
+            bounds = relative(log, half, self._sign)[1]
             nodes = range(first + 1, last + 1)
             turns = sum(len(edge.link.logs) for node in nodes for edge in self._chain.at_node(node))
             # What nothing links with this launch does not take the change back.
@@ -85,7 +89,9 @@ class LinkedSeries(JudgedSeries):
         noise of the links between them decides, and not that of all others."""
         last = self._launch(later)
         log, error = self._chain.span(first, last)
-        return word_of(log, error, self._chain.freedom(first, last)) == ("worse" if step.change > 0 else "better")
+        return word_of(log, error, self._chain.freedom(first, last)) == (
+            "worse" if self._sign * step.change > 0 else "better"
+        )
 
     def _tests(self, first: int, last: int, kind: str) -> tuple[Passed, ...]:
         """The tests that a change passed: its interval lies beyond the floor, and it is larger than what cells that
@@ -119,9 +125,9 @@ class LinkedSeries(JudgedSeries):
             word = VERDICTS.get(self._chain.word(node), "not decided")
             start = self._chain.start(node)
             log, half = self._chain.span(start, node)[0], self._chain.half(start, node)
-            size, turns = math.expm1(log), sum(len(edge.link.logs) for edge in edges)
+            size, bounds = relative(log, half, self._sign)
+            turns = sum(len(edge.link.logs) for edge in edges)
             why = next((edge.judged.why for edge in edges if edge.judged.why), "") if word == "not decided" else ""
-            bounds = math.expm1(log - half), math.expm1(log + half)
             at = max(edge.session.at for edge in edges)
             found[key] = Confirmation(*key, word, size, size, *bounds, turns, why, at)
         return found
@@ -159,8 +165,9 @@ def results_of(chain: Chain) -> Results:
     """The commits on both sides of each link, with the seconds that the chain gives them: within each piece, those of
     its newest link. A launch without a link has no seconds."""
     scales: dict[int, float] = {}
+    levels = -chain.levels if chain.rate else chain.levels
     for edge in sorted(chain.edges, key=lambda edge: edge.session.at):
-        scales[chain.pieces[edge.after]] = edge.link.seconds[1] / math.exp(chain.levels[edge.after])
+        scales[chain.pieces[edge.after]] = edge.link.seconds[1] / math.exp(levels[edge.after])
     identities: dict[int, str] = {}
     for edge in chain.edges:
         identities |= zip((edge.before, edge.after), edge.link.identities, strict=True)
@@ -174,7 +181,7 @@ def results_of(chain: Chain) -> Results:
                 commit,
                 Point(
                     at,
-                    scales[chain.pieces[node]] * math.exp(chain.levels[node]),
+                    scales[chain.pieces[node]] * math.exp(levels[node]),
                     float(chain.errors[node]),
                     identities.get(node, ""),
                     conditions=json.dumps({"linked from": chain.pieces[node]}),
@@ -196,7 +203,7 @@ def verdicts_of(sessions: Iterable[Session], series: Iterable[LinkedSeries] = ()
         for link in session.changed:
             own = judged[link.cell]
             key = link.cell, session.before, session.after
-            change, (low, high) = math.expm1(link.log), own.bounds
+            change, (low, high) = relative(link.log, own.half(), link.sign)
             word = VERDICTS.get(own.word, "not decided")
             found[key] = Confirmation(*key, word, change, change, low, high, len(link.logs), own.why, session.at)
     for each in series:
@@ -233,6 +240,6 @@ def linked(
             place: dict[str, str | None] = alike.place if alike else {"machine": machine, "branch": branch}
             name, params = (alike.benchmark, alike.params) if alike else ("", {})
             found.append(
-                LinkedSeries(name, params, place, False, False, results_of(chain), cell, None, own, cell, chain)
+                LinkedSeries(name, params, place, chain.rate, False, results_of(chain), cell, None, own, cell, chain)
             )
     return found

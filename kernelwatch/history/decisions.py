@@ -64,6 +64,14 @@ def by_change(decisions: Iterable[Decision]) -> dict[str, tuple[Decision, Accept
     return {each.id: (one, each) for one in sorted(decisions, key=lambda one: one.at) for each in one.changes}
 
 
+def ids(path: Path) -> set[str]:
+    """The ids of what was accepted; none if the file cannot be read, which the pages say."""
+    try:
+        return {*by_change(read(path))}
+    except Damaged:
+        return set()
+
+
 def add(path: Path, decision: Decision) -> None:
     """Add a decision to a file, in place of an older one on the same event; all else in the file stays as it is.
     Raises: Damaged, OSError."""

@@ -10,8 +10,8 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, cast, get_args
 
@@ -30,6 +30,7 @@ NOT_ASKED = "not asked for"  # the end of a reason: another call may measure it
 NOT_HERE = "there is no GPU here"  # another machine may measure it
 NOT_DESCRIBED = "the description has no such rung"
 NOT_TIMED = "no suite times it"
+UNDIRECTED = "no better direction is declared (higher_is_better)"  # of a benchmark: no change of it is worse
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,7 @@ class Link:
 
     `log`, `error`, `freedom`: the logarithm of the ratio, its standard error, and the degrees of freedom of that.
     `logs`: the logarithm of the ratio in each turn.
+    `rate`: whether more of it is better. Then `log` and `logs` are of the inverse: more than 0 is always worse.
     `seconds`, `clocks_mhz`, `identities`: of the launches before and after: medians over the turns, and hashes.
     `control`: whether both sides launch the cell alike, which shows how quiet the session was.
     `device`: "gpu" or "cpu".
@@ -53,6 +55,12 @@ class Link:
     clocks_mhz: tuple[float | None, float | None] = (None, None)
     control: bool = False
     device: str = "gpu"
+    rate: bool = False
+
+    @property
+    def sign(self) -> float:
+        """The logarithm of the ratio of the values over `log`."""
+        return -1.0 if self.rate else 1.0
 
 
 @dataclass(frozen=True)
@@ -96,7 +104,7 @@ class Session:
     @property
     def tells(self) -> bool:
         """Whether it tells anything of what it was asked for. It does not if neither commit has such a launch."""
-        asked = any(not why.endswith(NOT_ASKED) for why in self.unjudged.values())
+        asked = any(not why.endswith((NOT_ASKED, UNDIRECTED)) for why in self.unjudged.values())
         return asked or any((self.links, self.same, self.represented, self.new, self.gone))
 
     def why_left(self, cell: str) -> str:
@@ -119,6 +127,18 @@ class Session:
         uuid = str(self.conditions.get("nvml_uuid_sha256") or "")
         name = self.conditions.get("gpu") or self.conditions.get("cpu") or ""
         return " ".join(filter(None, (str(name), uuid[:8])))
+
+
+def gone_id(commit: str, cell: str) -> str:
+    """By what a decision names that a cell, rung or benchmark is gone since a commit, in whatever environment."""
+    name = re.sub(r" \[[^][]*\]$", "", cell)
+    return f"{commit[:12]}-{hashlib.sha256(f'gone {name}'.encode()).hexdigest()[:8]}"
+
+
+def without(session: Session, accepted: Collection[str]) -> Session:
+    """A session without what is gone on purpose. `accepted`: the ids of decisions."""
+    left = tuple(cell for cell in session.gone if gone_id(session.after, cell) not in accepted)
+    return replace(session, gone=left)
 
 
 def gone(sessions: Iterable[Session]) -> dict[str, str]:
@@ -162,6 +182,8 @@ def name_of(session: Session, text: str) -> str:
 def _rounded(link: Link) -> dict[str, Any]:
     values = asdict(link)
     values |= {name: round(values[name], DIGITS) for name in ("log", "error")}
+    if not link.rate:
+        del values["rate"]  # as before there were any
     return values | {"logs": [round(each, DIGITS) for each in link.logs]}
 
 
@@ -233,6 +255,7 @@ def _link(entry: dict[str, Any]) -> Link:
     before_after = [entry[name] for name in ("seconds", "identities", "clocks_mhz")]
     _check(entry["record"] == "link", "the kind of a line")
     _check(isinstance(entry["control"], bool), "whether a link is a control")
+    _check(isinstance(entry.get("rate", False), bool), "whether a link is of a rate")
     _check(all(isinstance(pair, list) and len(pair) == 2 for pair in before_after), "a pair of a link")
     texts = (entry["cell"], *entry["identities"])
     _check(all(isinstance(text, str) for text in texts), "a text of a link")
@@ -253,6 +276,7 @@ def _link(entry: dict[str, Any]) -> Link:
         (entry["clocks_mhz"][0], entry["clocks_mhz"][1]),
         entry["control"],
         entry.get("device", "gpu"),
+        entry.get("rate", False),
     )
 
 

@@ -15,13 +15,10 @@ def direction(benchmark: dict[str, Any]) -> bool | None:
     return higher_is_better
 
 
-def judged_in(results: Path, is_described: bool = True) -> dict[str, str]:
-    """What is judged of each series: of a project without a description asv's own values, else what this engine's
-    suites say."""
+def judged_in(results: Path) -> dict[str, str]:
+    """What is judged of each series: what this engine's suites say; of any other suite asv's own values."""
     try:
         content = json.loads(read_regular(results / "benchmarks.json").decode("utf-8"))
-        entries = {name: entry for name, entry in content.items() if isinstance(entry, dict)}
-        found = {name: entry.get("judged") if is_described else plain.judged(entry) for name, entry in entries.items()}
+        return {name: plain.judged(entry) for name, entry in content.items() if isinstance(entry, dict)}
     except (OSError, ValueError, AttributeError, RecursionError):
         return {}
-    return {name: judged for name, judged in found.items() if isinstance(judged, str)}

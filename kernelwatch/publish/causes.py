@@ -19,7 +19,7 @@ from kernelwatch.history.confirmations import Verdicts
 from kernelwatch.history.links import Session
 from kernelwatch.history.records import Measured, Record, finite
 from kernelwatch.plan.cells import COUNTED, key
-from kernelwatch.publish import figures, sentences
+from kernelwatch.publish import figures, plain, sentences
 from kernelwatch.publish.commits import Commit
 from kernelwatch.publish.explaining import EVENTS, Explaining, Kernel, kernels_of
 from kernelwatch.publish.figures import Figure
@@ -110,11 +110,15 @@ class Causes:
 
     def _keys(self, event: Event) -> list[str]:
         """The keys of the cells that changed, timed ones first."""
-        folder = self.publication.suites
+        folder, judged = self.publication.suites, self.publication.history.judged
         timed = [change.series.cell for change in event.changes if change.series.cell]
         if self.publication.project is None:
             return timed
-        others = (change for change in event.changes if not change.series.cell)
+        others = (
+            change
+            for change in event.changes
+            if not change.series.cell and judged.get(change.series.benchmark) != plain.JUDGED
+        )
         return timed + [
             cell_of(folder, each.series.benchmark, tuple(each.series.params.values()))[0] for each in others
         ]
@@ -329,7 +333,7 @@ def _turns(session: Session, cell: str) -> Json:
         "measured": session.at,
         "gpu": session.gpu,
         "driver": session.conditions.get("nvml_driver"),
-        "logs": [rounded(each, DIGITS) for each in link.logs],
+        "logs": [rounded(link.sign * each, DIGITS) for each in link.logs],
         "seconds": [rounded(each, DIGITS) for each in link.seconds],
         "clocks_mhz": [rounded(each, 5) for each in link.clocks_mhz],
     }

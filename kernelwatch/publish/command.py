@@ -70,7 +70,7 @@ def _publish(site: Path, asv_publish: Callable[..., Any], conf: Any, range_spec:
             is_list = range_spec is None or isinstance(range_spec, list)
             hashes = range_spec if is_list else list(repo.get_hashes_from_range(range_spec))
             project = projects.load(suites.resolve().parent) if projects.is_described(suites.absolute()) else None
-            judged = judged_in(results, project is not None)
+            judged = judged_in(results)
             store = open_store(results, judged)
             history = History(results, store, judged, hashes)
             shown = history.newest(getattr(conf, "asv_commits", ASV_COMMITS))

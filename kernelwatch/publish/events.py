@@ -10,6 +10,7 @@ import dataclasses
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import compress
 from pathlib import Path
 from typing import Any
 
@@ -31,13 +32,13 @@ from kernelwatch.history.expected import Expected
 from kernelwatch.history.links import Session
 from kernelwatch.history.records import finite
 from kernelwatch.plan.project import Project
-from kernelwatch.publish import diffs, failed, linked, linked_benchmarks, values
+from kernelwatch.publish import diffs, failed, linked, linked_benchmarks, plain, values
 from kernelwatch.publish.causes import Causes
 from kernelwatch.publish.commits import Commit, commits_of
 from kernelwatch.publish.feed import write_feed
 from kernelwatch.publish.lines import Line, lines_of, newest_of
-from kernelwatch.publish.plain import key
 from kernelwatch.publish.publication import Publication
+from kernelwatch.publish.retired import retired
 from kernelwatch.publish.series import series_of
 from kernelwatch.report.documents import VERSION
 
@@ -62,6 +63,7 @@ class Judged:
     linked: Sequence[LinkedSeries]
     sessions: Mapping[str, Sequence[Session]]
     unasked: Mapping[tuple[str, str], Sequence[str]]
+    retired: Sequence[dict[str, Any]]
 
 
 def judge(publication: Publication) -> Judged:
@@ -123,6 +125,7 @@ def judge(publication: Publication) -> Judged:
         by_links,
         sessions,
         unasked,
+        retired(history, publication.project, lines[0], verdicts),
     )
 
 
@@ -194,7 +197,7 @@ def _of_line(judged: Judged, machine: str, line: Line) -> list[LinkedSeries]:
 def _where(change: Change) -> tuple[str | None, str, str]:
     """The machine, the cell or benchmark, and the commit of a change."""
     own = change.series
-    return own.place.get("machine"), own.cell or key(own.benchmark, [*own.params.values()]), change.last.commit
+    return own.place.get("machine"), own.cell or plain.key(own.benchmark, [*own.params.values()]), change.last.commit
 
 
 def write(publication: Publication, judged: Judged) -> None:
@@ -215,6 +218,7 @@ def write(publication: Publication, judged: Judged) -> None:
             "unread": publication.unread,
             "evidence": [dataclasses.asdict(each) for each in judged.evidence],
             "failures": judged.failures,
+            "retired": judged.retired,
             "links": _reach(publication, judged),
         },
     )
@@ -223,8 +227,9 @@ def write(publication: Publication, judged: Judged) -> None:
         writer.write(f"links/{machine}", linked.told(machine, sessions, own, judged.lines[0].positions, commits))
     series = [*judged.series, *judged.linked] if publication.project is None else judged.series
     told = [_series_as_json(each) for each in series]
-    if publication.project is None:
-        values.write(writer, series, told, judged.lines[0].name)
+    kinds = publication.history.judged
+    is_plain = [publication.project is None or kinds.get(each.benchmark) == plain.JUDGED for each in series]
+    values.write(writer, compress(zip(series, told, strict=True), is_plain), judged.lines[0].name)
     writer.write("series", _shared(told))
     where = publication.project.pathspecs() if publication.project else []
     for commit in dict.fromkeys(event.last for event in judged.events if event.kind != "environment"):
@@ -260,7 +265,8 @@ def _reach(publication: Publication, judged: Judged) -> list[dict[str, Any]]:
             if (machine, line.name) in judged.unasked:
                 missing = judged.unasked[machine, line.name]
                 own = _of_line(judged, machine, line)
-                found.append(linked.reach(machine, sessions, own, line, missing, publication.project))
+                known = publication.project, judged.states.accepted
+                found.append(linked.reach(machine, sessions, own, line, missing, *known))
     return found
 
 

@@ -64,7 +64,7 @@ class Exact:
 def _exact_series(folder: Path, benchmarks: Any) -> Iterator[tuple[str, str, list[tuple[str, str]]]]:
     """The series of exact figures: name, op, and for each of its values the rung and its other parameters."""
     for name, benchmark in benchmarks.items():
-        if benchmark["param_names"][:1] != ["rung"]:
+        if "judged" not in benchmark or benchmark["param_names"][:1] != ["rung"]:  # no suite of this engine
             continue
         places, op = [], ""
         for params in itertools.product(*benchmark["params"]):

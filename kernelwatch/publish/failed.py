@@ -8,6 +8,7 @@ from typing import Any
 
 from kernelwatch.history.failures import suite_of
 from kernelwatch.plan.project import is_described
+from kernelwatch.publish import plain
 from kernelwatch.publish.recorded import History, Recorded
 from kernelwatch.publish.series import cell_of
 
@@ -29,7 +30,7 @@ def failures(
             continue
         yield from (
             {"machine": recorded.machine, "commit": recorded.commit, **told}
-            for told in _of_suites(recorded, benchmarks, folder)
+            for told in _of_suites(recorded, benchmarks, folder, history.judged)
         )
 
 
@@ -49,7 +50,9 @@ def _of_benchmarks(recorded: Recorded, benchmarks: Mapping[str, Any]) -> Iterato
             }
 
 
-def _of_suites(recorded: Recorded, benchmarks: Mapping[str, Any], folder: Path) -> Iterator[dict[str, Any]]:
+def _of_suites(
+    recorded: Recorded, benchmarks: Mapping[str, Any], folder: Path, judged: Mapping[str, str]
+) -> Iterator[dict[str, Any]]:
     failed: dict[str, list[int]] = recorded.head["failed"]
     if not failed:  # what a suite said of an earlier run that failed counts no more
         return
@@ -59,6 +62,9 @@ def _of_suites(recorded: Recorded, benchmarks: Mapping[str, Any], folder: Path) 
     for name, places in failed.items():
         suite = suite_of(name)
         if suite not in suites and name in benchmarks:
+            if judged.get(name) == plain.JUDGED:
+                unexplained[suite] = unexplained.get(suite, 0) + 1
+                continue
             combinations = list(itertools.product(*benchmarks[name]["params"]))
             cells = (cell_of(folder, name, combinations[at])[0] for at in places if at < len(combinations))
             if not all(cell in known for cell in cells):

@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -58,7 +58,7 @@ def _ends(sessions: Sequence[Session], line: Line) -> tuple[str, str]:
 
 def reach(
     machine: str, sessions: Sequence[Session], series: Sequence[LinkedSeries], line: Line, missing: Sequence[str],
-    project: Project | None,
+    project: Project | None, accepted: Collection[str] = (),
 ) -> Json:  # fmt: skip
     """How far the links of a machine reach along a line of commits that has some.
 
@@ -66,9 +66,9 @@ def reach(
     many of them have links. `links`: how many. `undecided`: how many of the launches that they made are neither slower
     nor faster nor the same. `gpus`: those that measured them. `missing`: the commits between the ends that change files
     on which launches may depend, and that were not asked. `unjudged`: why changed launches have no link, and how many.
-    `failed`: the launches that fail since a commit, as far as sessions tell; `gone`: those that are gone. `compared`:
-    whether any session tells of a launch. `since`: how each op compares with earlier commits. `later`: how many commits
-    after the newest one change such files.
+    `failed`: the launches that fail since a commit, as far as sessions tell; `gone`: those that are gone, unless the id
+    of that is `accepted`. `compared`: whether any session tells of a launch. `since`: how each op compares with earlier
+    commits. `later`: how many commits after the newest one change such files.
     """
     own = along(sessions, line)
     first, newest = _ends(own, line)
@@ -91,7 +91,7 @@ def reach(
         "missing": list(missing),
         "unjudged": [[why, count] for why, count in Counter(_unlinked(own).values()).most_common()],
         "failed": failing(own, line.positions),
-        "gone": lost(own, line.positions, project),
+        "gone": lost([links.without(each, accepted) for each in own], line.positions, project),
         "compared": any(each.tells for each in own),
         "since": [
             {"name": name, "hash": hash, "ops": compared(chains, None if name == "first" else line.positions[hash])}
@@ -238,7 +238,8 @@ def _session(session: Session, positions: Mapping[str, int]) -> Json:
 def _cell(chain: Chain, number: Mapping[int, int]) -> Json:
     """The launches of a cell, and its links: each launch with the logarithm of its seconds over those of the first one
     of its piece and over those of the launch before it, and the half-widths of their 95 % intervals."""
-    pieces, levels = chain.pieces, chain.levels
+    pieces, sign = chain.pieces, -1.0 if chain.rate else 1.0
+    levels = sign * chain.levels
     launches: list[dict[str, Any]] = [
         {"at": chain.nodes[0].before_at if chain.nodes else 0, "log": 0.0, "half": 0.0, "piece": 0, "word": ""}
     ]
@@ -259,7 +260,7 @@ def _cell(chain: Chain, number: Mapping[int, int]) -> Json:
         "launches": launches,
         "links": [
             [
-                number[id(edge.session)], edge.before, edge.after, rounded(edge.link.log, DIGITS),
+                number[id(edge.session)], edge.before, edge.after, rounded(edge.link.sign * edge.link.log, DIGITS),
                 rounded(edge.judged.half(), 3), len(edge.link.logs), edge.judged.word,
             ]
             for edge in chain.edges
@@ -272,4 +273,8 @@ def _step_of(chain: Chain, node: int) -> Json:
     """How a launch compares with the one before it; {} if nothing links them."""
     start = chain.start(node)
     log, _ = chain.span(start, node)
-    return {"step": [rounded(log, DIGITS), rounded(chain.half(start, node), 3)]} if math.isfinite(log) else {}
+    return (
+        {"step": [rounded(-log if chain.rate else log, DIGITS), rounded(chain.half(start, node), 3)]}
+        if math.isfinite(log)
+        else {}
+    )

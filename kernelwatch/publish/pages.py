@@ -8,7 +8,7 @@ from collections.abc import Collection
 from datetime import UTC, datetime
 from typing import Any
 
-from kernelwatch.publish import data
+from kernelwatch.publish import data, plain
 from kernelwatch.publish.benchmarks import direction
 from kernelwatch.publish.commits import Commit, commits_of
 from kernelwatch.publish.exact import Exact
@@ -31,17 +31,16 @@ def write(publication: Publication, linked: Collection[str] = ()) -> None:
     head = max(at.values(), default=0)
     ops: list[Json] = []
     cells: dict[str, Any] = {}
+    by_machine = measured_on(history, at)
+    measured = {position for places in by_machine.values() for position in places}
     if project:
         exact = Exact.of(publication.suites, publication.benchmarks)
         machines = machines_of(history, at)
         summaries = [data.write_machine(machine, exact, project, cells, writer, head) for machine in machines]
         summaries.sort(key=lambda summary: not summary["trend"])  # pages open on the first machine: one with times
-        measured = {position for machine in machines for position in machine.commits}
         ops = data.ops(project)
     else:
-        by_machine = measured_on(history, at)
         summaries = [plain_machine(name, places, head) for name, places in by_machine.items()]
-        measured = {position for places in by_machine.values() for position in places}
     writer.write("cells", cells)
     by_position = {position: commit for commit, position in at.items()}
     wanted = {by_position[position] for position in measured} | {by_position[head]} | {*linked} & at.keys()
@@ -79,7 +78,7 @@ def _site(conf: Any, ops: list[Json], benchmarks: Any, machines: list[Json], com
         "ops": ops,
         "machines": machines,
         "figures": {
-            name: {"unit": found.get("unit"), "higher_is_better": direction(found), "judged": found.get("judged")}
+            name: {"unit": found.get("unit"), "higher_is_better": direction(found), "judged": plain.judged(found)}
             for name, found in benchmarks.items()
         },
     }

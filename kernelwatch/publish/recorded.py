@@ -188,12 +188,14 @@ class History:
             ]
             for own in (True, False)
         ]
-        suites: list[SuiteFailure] = []
+        sidecar, suites = sidecar_of(path), list[SuiteFailure]()
+        record, rows, snapshot = dict[str, Any](), np.zeros(0), ""
         try:
-            record, rows, snapshot = self._read_sidecar(sidecar_of(path))
-            suites = _failed_suites(sidecar_of(path))
-            if damaged := records.damaged(sidecar_of(path)):
-                messages.append(f"its sidecar is not shown as a whole: {damaged}")
+            if os.path.lexists(sidecar):  # asv's own benchmarks have none
+                record, rows, snapshot = self._read_sidecar(sidecar)
+                suites = failures.read(read_regular(sidecar).decode("utf-8", "replace").splitlines())
+                if damaged := records.damaged(sidecar):
+                    messages.append(f"its sidecar is not shown as a whole: {damaged}")
         except (Damaged, UserError):
             raise
         except Exception as error:  # whatever the error, this file would end the whole publication
@@ -212,6 +214,7 @@ class History:
             "shapes": [self.store.part(json.dumps(each).encode()) for each in shapes],
             "exact": self.store.part(np.array(exact, float).tobytes()),
             "record": record,
+            "dropped": sorted(result["results"].keys() - self.judged.keys()),
             "failed": {name: places for name, value in kept if (places := _nulls(value))},
             "suites": [asdict(failure) for failure in suites],
         }
@@ -223,9 +226,7 @@ class History:
         return plain.spreads(entry, values) if self.judged[name] == plain.JUDGED else [0.0] * len(values)
 
     def _read_sidecar(self, path: Path) -> tuple[dict[str, Any], Numbers, str]:
-        """The record as `columns.packed` has it, and the snapshot; nothing if there is no sidecar."""
-        if not os.path.lexists(path):
-            return {}, np.zeros(0), ""
+        """The record as `columns.packed` has it, and the snapshot."""
         record = records.read(path)
         snapshot = site_record.snapshot(record)
         head, rows = columns.packed(record, snapshot["cells"], self.figures, self.store)
@@ -250,12 +251,6 @@ def _nulls(entry: dict[str, Any]) -> list[int]:
     count = math.prod(map(len, entry["params"]))
     values = entry["result"]
     return list(range(count)) if values is None else [at for at, value in enumerate(values[:count]) if value is None]
-
-
-def _failed_suites(sidecar: Path) -> list[SuiteFailure]:
-    if not os.path.lexists(sidecar):
-        return []
-    return failures.read(read_regular(sidecar).decode("utf-8", "replace").splitlines())
 
 
 def _result_files(results: Path) -> Iterator[Path]:

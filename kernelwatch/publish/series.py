@@ -112,7 +112,8 @@ class Matrix:
             for names, table in ((_judged(self.rows), self.spreads), (_canaries(self.rows), self.canaries)):
                 for name, own in names.items():
                     mine = own[has[own]]
-                    table[at, mine] = record.numbers[name][cells[mine]]
+                    if len(mine):  # asv's own benchmarks have no cell
+                        table[at, mine] = record.numbers[name][cells[mine]]
             self.spreads[at, np.isnan(self.spreads[at])] = 0.0  # of a figure that the processes do not have
 
     def _cells(self, record: Columns) -> Ints:
@@ -238,7 +239,8 @@ def _rows(
             text = f"{name}({', '.join(params)})" if params else name
             first = start(graph, benchmark, text) if conf.regressions_first_commits else oldest
             if first is not None:
-                cell, canary = cell_of(Path(conf.benchmark_dir), name, params)
+                is_plain = judged[name] == plain.JUDGED
+                cell, canary = ("", "") if is_plain else cell_of(Path(conf.benchmark_dir), name, params)
                 yield Row(name, params, judged[name], cell, canary, first)
 
 

@@ -1,6 +1,6 @@
-"""The values of series that show no cell: those of a project without a description, one file for each benchmark."""
+"""The values of asv's own benchmarks, whose series show no cell: one file for each benchmark."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 import numpy as np
 
@@ -11,11 +11,11 @@ from kernelwatch.publish.writer import Writer
 QUANTILE = 1.96  # of the normal distribution: the pages show intervals of 95 %
 
 
-def write(writer: Writer, series: Sequence[JudgedSeries], told: Sequence[Json], branch: str) -> None:
-    """Write the values of the series on a branch, and note the file and the place in it of each. `told`: what the file
-    series.json says of them."""
+def write(writer: Writer, told: Iterable[tuple[JudgedSeries, Json]], branch: str) -> None:
+    """Write the values of the series on a branch, and note the file and the place in it of each. `told`: the series,
+    each with what the file series.json says of it."""
     files: dict[str, list[Json]] = {}
-    for own, entry in zip(series, told, strict=True):
+    for own, entry in told:
         if own.place.get("branch") == branch:
             names = files.setdefault(own.benchmark, [])
             entry["file"] = f"values/{list(files).index(own.benchmark)}"

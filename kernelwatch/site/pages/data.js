@@ -164,6 +164,14 @@
         kernelwatch.text.plural(unread.length, "file") + " of the results cannot be read. What is in there is not shown and not judged:",
     kernelwatch.element("ul", {class: "small"}, unread.slice(0, 5).map((words) => kernelwatch.element("li", {}, words)), unread.length > 5 ? kernelwatch.element("li", {}, "and " + (unread.length - 5) + " more") : "")) : null);
 
+    // What was recorded and is not described any more, so that no page has its history; null if there is nothing.
+    kernelwatch.retired = function ({retired = []}) {
+        if (!retired.length) return null;
+        const {element, text} = kernelwatch, slower = retired.filter((each) => each.change !== null);
+        const say = ({name, hash, change, changed_at: at}) => element("li", {"data-retired": name}, element("b", {}, name), ", last recorded at " + text.hash(hash) + (change === null ? "" : ", " + text.change(change, 2) + " slower since " + text.hash(at) + ", as turns confirmed"));
+        return element("details", {class: "small retired", open: slower.length > 0}, element("summary", {class: slower.length ? "warn" : "quiet"}, "No longer described, and on no other page: " + text.plural(retired.length, "name")), element("ul", {}, [...slower, ...retired.filter((each) => each.change === null)].map(say)));
+    };
+
     // Who accepted a regression, and why; "" if nobody did. `brief`: without who, which `words` says.
     kernelwatch.reason = ({decision}, brief) => (!decision ? "" : decision.kind === "expected" ? decision.reason : (brief ? "" : decision.by.replace(/ <[^<>]*>$/, "") + ", ") + decision.at.slice(0, 10) + ": " + decision.reason);
 

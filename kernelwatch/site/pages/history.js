@@ -95,7 +95,7 @@
     // --- the view --------------------------------------------------------------------------------------------------
 
     kernelwatch.view("history", async (main, parameters) => {
-        if (!(await kernelwatch.load("site")).described) return kernelwatch.values.history(main, parameters);
+        if (parameters.get("series") || !(await kernelwatch.load("site")).described) return kernelwatch.values.history(main, parameters);
         const common = await kernelwatch.common(), {names: named, alone} = kernelwatch.links.machines(common.site, common.events, parameters.get("machine"));
         if (alone) return kernelwatch.links.history(main, alone, named, parameters.getAll("cell"), common.events);
         const machine = await kernelwatch.machine(parameters.get("machine"));

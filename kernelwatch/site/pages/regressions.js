@@ -49,9 +49,9 @@
     }
 
     function value_text(change, value, figures) {
-        const {unit} = figures[change.benchmark] || {};
+        const {unit, judged} = figures[change.benchmark] || {};
         if (value === null || value === undefined) return "n/a";
-        if (!kernelwatch.described && !change.exact) return kernelwatch.values.say(value, unit);
+        if ((!kernelwatch.described || judged === "value") && !change.exact) return kernelwatch.values.say(value, unit);
         if (change.exact) return text.exact(value);  // its unit stands with the name of the series
         return unit === "seconds" || change.linked ? text.time(value) : text.digits(value, 4) + (unit ? " " + unit : "");
     }
@@ -73,10 +73,9 @@
 
     function series_link(change, all) {
         const machine = place_of(change);
-        if (!kernelwatch.described) {
-            const series = kernelwatch.values.of(all.events.series, change);
-            return series && series.file ? kernelwatch.values.link(series, kernelwatch.values.name(change)) : kernelwatch.values.name(change);
-        }
+        const series = kernelwatch.values.of(all.events.series, change);
+        if (series && series.file) return kernelwatch.values.link(series, kernelwatch.values.name(change));
+        if (!kernelwatch.described) return kernelwatch.values.name(change);
         if (change.cell) return link(subject_of(change), "history", {cell: change.cell, machine});
         const rung = change.params.rung && plain(change.params.rung);
         const known = rung && (change.op || change.benchmark.split(".")[1]);
@@ -113,12 +112,11 @@
     // The history of an event's largest change, small. Nothing if its series cannot be found.
     async function trend(event, all) {
         if (!event.configured) return null;  // the histories are those of the branch
-        if (!all.site.described) {
-            const series = kernelwatch.values.of(all.events.series, event.changes[0]);
+        const change = event.changes.find((each) => each.cell), series = kernelwatch.values.of(all.events.series, event.changes[0]);
+        if (!all.site.described || !change && series && series.file) {
             const points = series ? await kernelwatch.values.points(series) : [];
             return points.length ? kernelwatch.sparkline(points.map((point, index) => [index, point.value]), subject_of(event.changes[0]) + " at " + text.plural(points.length, "commit")) : null;
         }
-        const change = event.changes.find((each) => each.cell);
         if (!change) return null;
         try {
             const machine = await kernelwatch.machine(place_of(change));
@@ -256,7 +254,7 @@
         const common = await kernelwatch.common();
         const machines = kernelwatch.links.machines(common.site, common.events).names;
         const all = {...common, at: new Map(Object.entries(common.commits).map(([at, commit]) => [commit.hash, Number(at)]))};
-        if (all.site.described && !machines.length) await kernelwatch.machine();  // which says what to do
+        if (all.site.described && !machines.length && !all.events.evidence.length) await kernelwatch.machine();  // which says what to do
         const set = (name) => (value) => kernelwatch.go("regressions", {...Object.fromEntries(parameters), [name]: value});
         const controls = element("div", {class: "controls"},
             machines.length > 1 ? kernelwatch.choice("machine", [["", "all"], ...machines], parameters.get("machine") || "", set("machine")) : null,
@@ -265,7 +263,7 @@
             element("label", {}, "words ", element("input", {type: "search", value: parameters.get("q") || "",
                 onchange: (event) => set("q")(event.target.value)})));
         const events = chosen(all.events.events, parameters);
-        main.append(element("h1", {}, "Regressions"), kernelwatch.damaged(all.events), ...[kernelwatch.unread(all.events)].filter(Boolean), ...scope(all), controls);
+        main.append(element("h1", {}, "Regressions"), kernelwatch.damaged(all.events), ...[kernelwatch.unread(all.events), kernelwatch.retired(all.events)].filter(Boolean), ...scope(all), controls);
         for (const [kind, heading, explained] of kinds_of(all.site)) {
             const own = events.filter((event) => kind_of(event) === kind);
             if ((kind === "accepted" || kind === "change" && all.site.described) && !own.length) continue;

@@ -18,7 +18,7 @@
         for (const key of Object.keys(cells)) add("cell", key, "history", {cell: key});
         for (const series of events.series) {
             if (series.cell || !series.configured) continue;  // found as a cell, or on its branch
-            if (!site.described) {
+            if (!site.described || series.file) {
                 const parts = site.machines.length > 1 ? series.place.machine : "";
                 if (series.file) found.push({kind: "series", name: kernelwatch.values.name(series) + " " + parts, show: () => [kernelwatch.values.link(series), parts ? element("span", {class: "quiet"}, " " + parts) : null]});
                 continue;

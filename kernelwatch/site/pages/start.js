@@ -12,6 +12,7 @@
     }
     kernelwatch.project = site.project;
     kernelwatch.described = site.described;
+    kernelwatch.beside = site.described && Object.values(site.figures).some(({judged}) => judged === "value");  // asv's own benchmarks, beside suites of the engine
     kernelwatch.ops = site.ops.map((op) => op.name);
     if (!site.described) for (const name of ["ladder", "roofline", "devices", "rung"]) kernelwatch.views.delete(name);
     const find = element("input", {type: "search", name: "q", placeholder: site.described ? "rung, cell, commit, series" : "benchmark, commit", "aria-label": "Search"});

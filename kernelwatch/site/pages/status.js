@@ -56,7 +56,8 @@
     function linked(reach) {
         const gaps = kernelwatch.links.gaps(reach, true), range = text.hash(reach.first) + " to " + text.hash(reach.newest);
         if (gaps.length) return ["warn", "No open regression among the " + (kernelwatch.described ? "launches" : "benchmarks") + " that were linked from " + range + "; " + gaps.join("; ") + "."];
-        return ["good", "No open regression: every " + (kernelwatch.described ? "launch that changed" : "benchmark") + " from " + range + " was measured against the one before it."];
+        const words = "No open regression: every " + (kernelwatch.described ? "launch that changed" : "benchmark") + " from " + range + " was measured against the one before it";
+        return kernelwatch.beside ? ["warn", words + "; links do not measure benchmarks of asv\u2019s own."] : ["good", words + "."];
     }
 
     // The verdict in words, and its class.
@@ -162,6 +163,14 @@
             element("dl", {}, element("dt", {}, "linked"), element("dd", {"data-links": reach.links}, kernelwatch.links.words(reach))), kernelwatch.links.compared(reach));
     }
 
+    // A machine on which only asv's own benchmarks were measured, beside a description.
+    function beside_card({machine, branch, newest}, all) {
+        const regressions = open(all.events, machine, branch), failures = kernelwatch.failures(all.events, machine, newest), known = kernelwatch.evidence(all.events, machine, branch);
+        return element("article", {class: "card machine", "data-machine": machine}, element("h2", {}, machine), element("p", {class: "quiet small"}, "No kernel is measured there, only benchmarks of asv\u2019s own."),
+            verdict_line(against(0, failures, regressions, noun_of(all.site)) || partly(known, newest) || ["good", "No open regression up to " + text.hash(newest) + "."]), failures_list(failures), regressions_list(all.events, machine, branch),
+            element("dl", {}, element("dt", {}, "judged"), element("dd", {}, judged_words(known))));
+    }
+
     // A line of measured commits that lies on no configured branch, on one machine.
     function stray(line, machine, all, now) {
         const {branch} = all.site, known = kernelwatch.evidence(all.events, machine, line.name);
@@ -230,9 +239,11 @@
         const [site, events] = await Promise.all(["site", "events"].map(kernelwatch.load)), all = {site, events};
         const {machines, published, branch, head} = all.site;
         const now = Date.parse(published);
-        main.append(...[element("h1", {}, "Status"), kernelwatch.damaged(events), kernelwatch.unread(events), lacking(all)].filter(Boolean));
+        main.append(...[element("h1", {}, "Status"), kernelwatch.damaged(events), kernelwatch.unread(events), kernelwatch.retired(events), lacking(all)].filter(Boolean));
         const alone = kernelwatch.links.alone(site, events);
-        if (!machines.length && !alone.length) {
+        const configured = new Set(events.lines.filter((line) => line.configured).map((line) => line.name));
+        const beside = site.described ? events.evidence.filter((each) => configured.has(each.branch) && !machines.some(({name}) => kernelwatch.is_of(each, name))) : [];
+        if (!machines.length && !alone.length && !beside.length) {
             main.append(element("p", {}, events.lines.length > events.lines.filter((line) => line.configured).length ? "No commit of the branch " + branch + " is measured."
                 : "Nothing is recorded yet. Measure a commit (" + (site.described ? "the command bench" : "asv run") + "), then publish."), ...strays(all, now));
             return;
@@ -241,6 +252,6 @@
         main.append(element("p", {class: "quiet"}, "The branch " + branch + " is at ", element("span", {class: "hash"}, text.hash(newest.hash)),
             " (" + newest.subject + ", " + text.date(newest.date) + ")."),
         ...(machines.length > FEW ? [overview(all)] : []),
-        element("div", {class: "cards"}, machines.map((machine) => card(machine, all, now)), alone.map((reach) => linked_card(reach, all))), ...strays(all, now));
+        element("div", {class: "cards"}, machines.map((machine) => card(machine, all, now)), alone.map((reach) => linked_card(reach, all)), beside.map((each) => beside_card(each, all))), ...strays(all, now));
     });
 }

@@ -1,5 +1,5 @@
-// The series of a project without a description: a benchmark of asv with its parameters, on a machine and in an
-// environment. What other pages ask of them, and the page History of such a project.
+// The series of asv's own benchmarks: a benchmark with its parameters, on a machine and in an environment. What other
+// pages ask of them, and their page History.
 "use strict";
 
 {
