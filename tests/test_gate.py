@@ -153,8 +153,9 @@ def test_a_test_that_ends_pytest_is_no_gate_that_passed(tmp_path: Path, capsys: 
 
 
 def test_a_gate_whose_tests_were_all_skipped_says_that_it_checked_nothing(tmp_path: Path, capsys: Said) -> None:
-    """As on a machine without a GPU."""
+    """As on a machine without a GPU. A test that is expected to fail checks nothing either."""
     tests, skips = tmp_path / "test_gate.py", "import pytest\n\n\ndef test_it():\n    pytest.skip('no GPU')\n"
+    skips += "\n\n@pytest.mark.xfail\ndef test_broken():\n    0 / 0\n"
     (tmp_path / "asv.conf.json").write_text("{}")
     project = dataclasses.replace(plan_project.load(ROOT), here=tmp_path / "project.py", gate=("test_gate.py",))
     told = "every test was skipped, so no kernel was checked"
@@ -181,6 +182,9 @@ def test_what_a_project_has_pytest_print_is_no_matter(
 
 
 FORK = "import os\n\n\ndef test_it():\n    if os.fork():\n        os._exit(0)\n"
+LEAVES = (
+    "import os\nimport time\n\n\ndef test_it():\n    if not os.fork():\n        time.sleep(60)\n        os._exit(0)\n"
+)
 HIDES = "def pytest_sessionfinish(session):\n    session.exitstatus = 0\n"
 
 
@@ -204,3 +208,15 @@ def test_the_exit_code_of_pytest_is_not_all_that_a_gate_needs(
     with pytest.raises(gate.GateFailed) as error:
         gate.gate(project, Output())
     assert str(error.value).startswith(f"{why}; nothing was measured")
+
+
+def test_a_process_that_a_test_leaves_does_not_hold_the_gate(
+    tmp_path: Path, capsys: Said, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "test_gate.py").write_text(LEAVES)
+    (tmp_path / "asv.conf.json").write_text("{}")
+    monkeypatch.setattr(gate, "GATE_IDLE_S", 20.0)
+    gate.gate(
+        dataclasses.replace(plan_project.load(ROOT), here=tmp_path / "project.py", gate=("test_gate.py",)), Output()
+    )
+    assert capsys.readouterr().out.splitlines()[-1] == "gate: 1 passed"
