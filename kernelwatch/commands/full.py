@@ -36,7 +36,6 @@ from kernelwatch.commands.shown import (
     alone,
     code_of,
     has_figures,
-    have_value,
     show_damaged,
     show_events,
     show_evidence,
@@ -221,7 +220,7 @@ def run_full(
         show_evidence(evidence, console)
         if not judged and alone(evidence):
             code = code or 2  # there is a history, and nothing of it could be compared
-    if not (has_figures(results, measurer.machines, commits) or have_value(evidence)):
+    if not has_figures(results, measurer.machines, commits, evidence):
         console.print("no cell gave a figure", style="yellow", soft_wrap=True)
         code = code or 2
     console.print(f"took {phases.taken()}", soft_wrap=True)

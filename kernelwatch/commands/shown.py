@@ -68,11 +68,6 @@ def alone(evidence: list[dict[str, Any]]) -> bool:
     return any(why == TURNED for told in evidence for why, _ in told["unjudged"])
 
 
-def have_value(evidence: list[dict[str, Any]]) -> bool:
-    """Whether a series has a figure at the newest commit, also one of asv's own benchmarks."""
-    return any(told["series"] > dict(told["unjudged"]).get(ABSENT, 0) for told in evidence)
-
-
 def show_evidence(evidence: list[dict[str, Any]], console: Console) -> None:
     """Print how many series were judged at the newest commit of each line, and why others were not."""
     for told in evidence:
@@ -101,11 +96,16 @@ def verdict(code: int, events: list[Event], failures: list[dict[str, Any]], judg
     return "; ".join(said)
 
 
-def has_figures(results: Path, machines: Iterable[str], commits: Iterable[str]) -> bool:
-    """Whether a cell of one of these commits was measured on one of these machines."""
+def has_figures(
+    results: Path, machines: Iterable[str], commits: Iterable[str], evidence: Iterable[dict[str, Any]]
+) -> bool:
+    """Whether a cell of one of these commits was measured on one of these machines. If no cell was asked for, whether
+    one of asv's own benchmarks has a value."""
     short = {commit[:8] for commit in commits}
     paths = [path for machine in machines for path in records.sidecars(results, machine) if path.name[:8] in short]
-    return any(cell.measurements for path in paths for cell in records.read(path).cells.values())
+    if cells := [cell for path in paths for cell in records.read(path).cells.values()]:
+        return any(cell.measurements for cell in cells)
+    return any(told["series"] > dict(told["unjudged"]).get(ABSENT, 0) for told in evidence)
 
 
 def show_newest(
