@@ -15,7 +15,9 @@ from kernelwatch.comparison.paired import Side
 from kernelwatch.detect.chain import chains
 from kernelwatch.detect.linked import linked
 from kernelwatch.history import links
+from kernelwatch.history.confirmations import Confirmation
 from kernelwatch.history.links import UNDIRECTED, Session
+from kernelwatch.publish.retired import retired
 from kernelwatch.system.errors import UserError
 
 BEFORE, AFTER = "a" * 40, "b" * 40
@@ -67,6 +69,15 @@ def test_a_rate_that_falls_is_worse(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     assert verdict.word == "confirmed"
     (change,) = series["other"].changes()
     assert (change.kind, round(change.step.change, 6)) == ("improvement", 0.25)
+
+
+def test_a_rate_that_is_gone_and_rose_is_not_told_as_slower() -> None:
+    rose = Confirmation("suite.rate", BEFORE, AFTER, "confirmed", 0.25, 0.25, 0.25, 0.25)
+    recorded = SimpleNamespace(commit=AFTER, machine="m", head={"dropped": ["suite.rate"]})
+    history: Any = SimpleNamespace(recorded=[recorded])
+    line: Any = SimpleNamespace(positions={BEFORE: 0, AFTER: 1})
+    (told,) = retired(history, None, line, {"m": {(rose.cell, rose.before, rose.after): rose}})
+    assert (told["name"], told["hash"], told["change"]) == ("suite.rate", AFTER, None)
 
 
 def test_0_on_both_sides_is_the_same(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

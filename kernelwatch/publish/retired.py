@@ -13,8 +13,8 @@ from kernelwatch.publish.recorded import History, Recorded
 
 def retired(history: History, project: Project | None, line: Line, verdicts: Mapping[str, Verdicts]) -> list[Json]:
     """The rungs and benchmarks that were recorded on a line of commits and that are not described: `machine`,
-    `name`, `hash` of the last commit with a figure, and the `change` of the newest commit `changed_at` that turns
-    confirmed to be slower, null if there is none. `verdicts`: by machine."""
+    `name`, `hash` of the last commit with a figure, and of a rung the `change` of the newest commit `changed_at` that
+    turns confirmed to be slower, null if there is none. `verdicts`: by machine."""
     described = {*project.rungs(), *(cell.name for cell in timed(project))} if project else set[str]()
     last: dict[tuple[str, str], Recorded] = {}
     own = (each for each in history.recorded if each.commit in line.positions)
@@ -23,7 +23,8 @@ def retired(history: History, project: Project | None, line: Line, verdicts: Map
             last[recorded.machine, name] = recorded
     found = []
     for (machine, name), recorded in sorted(last.items()):
-        slower = _slower(name, verdicts.get(machine, {}), line)
+        # Of a benchmark nothing tells any more whether more is better; what links told of it are events still.
+        slower = _slower(name, verdicts.get(machine, {}), line) if project else None
         change, at = (slower.change, slower.after) if slower else (None, None)
         found.append({"machine": machine, "name": name, "hash": recorded.commit, "change": change, "changed_at": at})
     return found
