@@ -244,6 +244,12 @@ def test_an_odd_result_leaves_the_others(odd_results: Odd, odd: Callable[[Projec
     assert odd_results.after[newest] == odd_results.before[newest]
 
 
+def test_a_lost_sidecar_of_kernels_is_said(project: Project) -> None:
+    (path, *_) = project.results()
+    path.with_suffix(".facts.jsonl").unlink()
+    assert f"{path.name}: its sidecar is not shown: FileNotFoundError" in project.publish()
+
+
 def cut(path: Path) -> None:
     content = path.read_bytes()
     path.write_bytes(content[: len(content) // 2])

@@ -191,7 +191,8 @@ class History:
         sidecar, suites = sidecar_of(path), list[SuiteFailure]()
         record, rows, snapshot = dict[str, Any](), np.zeros(0), ""
         try:
-            if os.path.lexists(sidecar):  # asv's own benchmarks have none
+            own = any(self.judged[name] not in ("", plain.JUDGED) for name, _ in kept)
+            if own or os.path.lexists(sidecar):  # asv's own benchmarks have none
                 record, rows, snapshot = self._read_sidecar(sidecar)
                 suites = failures.read(read_regular(sidecar).decode("utf-8", "replace").splitlines())
                 if damaged := records.damaged(sidecar):
