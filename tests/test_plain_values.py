@@ -17,6 +17,7 @@ from kernelwatch.detect.linked import linked
 from kernelwatch.history import links
 from kernelwatch.history.confirmations import Confirmation
 from kernelwatch.history.links import UNDIRECTED, Session
+from kernelwatch.publish.linked import reach
 from kernelwatch.publish.retired import retired
 from kernelwatch.system.errors import UserError
 
@@ -91,6 +92,8 @@ def test_a_figure_without_a_direction_is_said(monkeypatch: pytest.MonkeyPatch, t
     session = link(monkeypatch, tmp_path, None, clock=(5.0, 4.0))
     assert dict(session.unjudged) == {"clock": UNDIRECTED}
     assert code_of([session]) == 2  # nothing else could be compared
+    line: Any = SimpleNamespace(name="main", positions={BEFORE: 0, AFTER: 1}, own=None, commits=[BEFORE, AFTER])
+    assert reach("m", [session], [], line, [], None)["unjudged"] == []  # Status would warn for ever
 
 
 def test_a_configuration_that_names_no_environment_is_said(tmp_path: Path) -> None:

@@ -110,6 +110,7 @@ def _unlinked(sessions: Sequence[Session]) -> dict[tuple[str, str], str]:
         linked = {link.cell for each in others for link in each.changed}
         for name, why in session.unjudged.items():
             is_left = any(not each.why_left(name) for each in others) if session.why_left(name) else False
+            is_left = is_left or why == links.UNDIRECTED  # no link could say that it is worse
             if not is_left and not any(cell == name or cell.startswith(f"{name} ") for cell in linked):
                 found[session.after, name] = why
     return found
