@@ -6,6 +6,7 @@ A gate needs the last line, "finished": an exit code of 0 is also what a test le
 import json
 import os
 from collections.abc import Generator
+from typing import Any
 
 import pytest
 
@@ -49,9 +50,8 @@ class _Teller:
     def pytest_xdist_node_collection_finished(self, ids: list[str]) -> None:
         self._tell("begun", len(ids))  # each worker collects all tests, and the session none
 
-    @pytest.hookimpl(wrapper=True)
-    def pytest_runtestloop(self, session: pytest.Session) -> Generator[None, object, object]:
+    @pytest.hookimpl(hookwrapper=True)  # older versions of pytest have no `wrapper`
+    def pytest_runtestloop(self, session: pytest.Session) -> Generator[None, Any, None]:
         self._tell("begun", session.testscollected)
-        done = yield
-        self._tell("finished")
-        return done
+        if not (yield).excinfo:
+            self._tell("finished")
