@@ -69,7 +69,8 @@ class Judged:
 def judge(publication: Publication) -> Judged:
     """Judge all series."""
     conf, repo, history = publication.conf, publication.repo, publication.history
-    if publication.benchmarks and not any(history.judged.values()):
+    own = publication.benchmarks if publication.project else {}
+    if own and not any("judged" in benchmark for benchmark in own.values()):
         log.warning("no benchmark says that it is judged; run `asv run`, which rewrites benchmarks.json")
     sessions = publication.sessions
     if publication.project is None:
