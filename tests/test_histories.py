@@ -200,6 +200,7 @@ def test_a_benchmark_that_comes_back_slower_is_worse(tmp_path: Path, small_engin
     bridge = plain.sessions()[-1]
     assert bridge.before == plain.project.git("rev-parse", "HEAD~2")
     assert {round(link.log, 1) for link in bridge.links if not link.rate} == {0.4}
+    assert {abs(round(link.log, 1)) for link in bridge.links if link.rate} <= {0.0}  # the rate did not change
     assert bridge.unjudged == {"suite.track_calls": UNDIRECTED}
     assert [*bridge.new, *bridge.gone] == []
 
