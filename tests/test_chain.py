@@ -83,11 +83,13 @@ def test_what_could_not_be_measured_breaks_the_chain() -> None:
     assert chain.nodes[1].why == "failed: wrong"
 
 
-def test_links_of_several_gpus_are_taken_together_and_one_that_disagrees_is_named() -> None:
+@pytest.mark.parametrize("earlier", [(), (0.05,)], ids=["the first change", "after another one"])
+def test_links_of_several_gpus_are_taken_together_and_one_that_disagrees_is_named(earlier: tuple[float, ...]) -> None:
     own = [a_session(1, 2, a_link(log), gpu=gpu) for log, gpu in ((0.0101, "a"), (0.0099, "b"), (0.0100, "c"))]
+    own += [a_session(0, 1, a_link(log)) for log in earlier]
     chain = a_chain(*own)
-    assert float(chain.levels[1]) == pytest.approx(0.01, abs=1e-4)
-    assert chain.word(1) == "worse"
+    assert float(chain.levels[-1]) == pytest.approx(sum(earlier, 0.01), abs=1e-4)
+    assert chain.word(1 + len(earlier)) == "worse"
     assert chain.disagreeing() == []
     [(edge, how_far)] = a_chain(*own, a_session(1, 2, a_link(0.036), gpu="sick")).disagreeing()
     assert edge.session.gpu == "H200 sick"
