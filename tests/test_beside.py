@@ -115,6 +115,8 @@ def test_benchmarks_are_found_by_reading(tmp_path: Path) -> None:
     for text, name in (
         ("def helper(): pass\n", ""),
         ("@series(TIMED, 'GB/s', higher_is_better=True)\ndef track_rate(self): pass\n", ""),
+        ("@suites.series(TIMED)\ndef track_rate(self): pass\n", ""),
+        ("@benchmark(name='series of sums')\ndef time_sums(): pass\n", "a.b.time_sums"),
         ("import missing\ndef peakmem_list(): pass\n", "a.b.peakmem_list"),
         (
             "try:\n    import torch\nfinally: pass\nif torch:\n    class Op:\n        def timeraw_x(self): pass\n",
