@@ -158,7 +158,7 @@ def test_a_gate_whose_tests_were_all_skipped_says_that_it_checked_nothing(tmp_pa
     skips += "\n\n@pytest.mark.xfail\ndef test_broken():\n    0 / 0\n"
     (tmp_path / "asv.conf.json").write_text("{}")
     project = dataclasses.replace(plan_project.load(ROOT), here=tmp_path / "project.py", gate=("test_gate.py",))
-    told = "every test was skipped, so no kernel was checked"
+    told = "no test passed, so no kernel was checked"
     tests.write_text(skips)
     gate.gate(project, Output())
     assert told in capsys.readouterr().out
@@ -178,7 +178,7 @@ def test_what_a_project_has_pytest_print_is_no_matter(
     (tmp_path / "asv.conf.json").write_text("{}")
     project = dataclasses.replace(plan_project.load(ROOT), here=tmp_path / "project.py", gate=("test_gate.py",))
     gate.gate(project, Output())
-    assert capsys.readouterr().out.splitlines()[-1] == "gate: 1 passed, 1 skipped"
+    assert capsys.readouterr().out.splitlines()[-1] == "gate: 1 passed, 1 skipped or expected to fail"
 
 
 FORK = "import os\n\n\ndef test_it():\n    if os.fork():\n        os._exit(0)\n"

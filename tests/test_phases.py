@@ -150,8 +150,8 @@ def test_a_piped_gate_says_how_far_it_is(clock: list[float], monkeypatch: pytest
     assert lines_of(piped)[1:] == [
         "gate: 2 of 4 tests done in 1 min 20 s, 2 left, about 1 min 20 s",
         "gate: 4 of 4 tests done in 2 min 40 s, 0 left",
-        "gate: 0 passed, 4 skipped",
-        "gate: every test was skipped, so no kernel was checked",
+        "gate: 0 passed, 4 skipped or expected to fail",
+        "gate: no test passed, so no kernel was checked",
     ]
 
 

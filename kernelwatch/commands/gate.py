@@ -34,8 +34,8 @@ class GateFailed(UserError):
 class Told:
     """What the plugin has told of a session.
 
-    `collected`: the number of tests, 0 if it is not known yet; `checked`: those that ran to their end, and were not
-    skipped; `left`: why pytest.exit was called.
+    `collected`: the number of tests, 0 if it is not known yet; `checked`: those that passed, which the skipped and
+    those expected to fail do not; `left`: why pytest.exit was called.
     """
 
     collected: int = 0
@@ -115,10 +115,11 @@ def gate(project: Project, console: Console) -> None:
             printed.seek(0)
             console.print(printed.read().decode(errors="replace"), markup=False, highlight=False)
             raise GateFailed(f"{why}; nothing was measured (its output is above)")
-    skipped = told.ended - len(told.checked)
-    console.print(f"gate: {len(told.checked)} passed{f', {skipped} skipped' if skipped else ''}", markup=False)
-    if not told.checked:
-        console.print("gate: every test was skipped, so no kernel was checked", style="yellow")
+    passed = len(told.checked)
+    others = f", {told.ended - passed} skipped or expected to fail" if told.ended > passed else ""
+    console.print(f"gate: {passed} passed{others}", markup=False, highlight=False, soft_wrap=True)
+    if not passed:
+        console.print("gate: no test passed, so no kernel was checked", style="yellow")
 
 
 def _lines(chunks: Iterable[bytes]) -> Iterator[tuple[str, str | int]]:
