@@ -125,6 +125,25 @@ def test_a_clock_that_rises_from_slices_to_slices_is_waited_for(
     assert (taken["retakes"], taken["throttled"]) == (3, [LOW_CLOCK])
 
 
+@pytest.mark.parametrize("own_mhz", [math.inf, HIGHEST_MHZ - 1])
+def test_a_clock_of_half_a_step_less_is_taken_again(
+    own_mhz: float, device: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the records of fba3ab78 and 65a8feec, one of 14 takes that could run at 1980 MHz ran at 1964 to 1972 in the
+    mean, and was too slow by as much."""
+    powered, taken = quietly(monkeypatch, device, [HIGHEST_MHZ - 9, HIGHEST_MHZ], [0], own_mhz=own_mhz)
+    assert powered.events == [("samples", SAMPLES), ("rest", SHORT_REST_S), ("samples", SAMPLES)]
+    assert (taken["clock64_mhz"], taken["retakes"], taken["throttled"]) == (HIGHEST_MHZ, 1, [])
+
+
+def test_a_clock_that_stays_a_step_below_is_the_kernels(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    powered, taken = quietly(monkeypatch, device, [HIGHEST_MHZ - 15], [0], own_mhz=math.inf)
+    assert powered.events == [("samples", SAMPLES), ("rest", SHORT_REST_S), ("samples", SAMPLES)]
+    assert (taken["retakes"], taken["throttled"]) == (1, [LOW_CLOCK])
+    powered, taken = quietly(monkeypatch, device, [HIGHEST_MHZ - 15], [0], own_mhz=HIGHEST_MHZ - 15)
+    assert powered.events == [("rest", SHORT_REST_S), ("samples", SAMPLES)]
+
+
 @pytest.mark.parametrize(
     ("mhz", "samples", "events"),
     [

@@ -26,7 +26,10 @@ from kernelwatch.timing.nvml import POWER_CAP, Nvml, State, limits
 
 SLOW_CLOCK = 0.75  # of the highest SM clock: a sample below it counts as throttled
 RETAKES = 3
-STEADY_CLOCK = 0.99  # of the highest SM clock seen in the process: below it, something holds the clock down
+# Of the highest SM clock seen in the process: below it, something holds the clock down. One step of the clock is 15 MHz,
+# 0.8 % of it, and a take may have run at the lower one for half of its time.
+STEADY_CLOCK = 0.996
+RISES = 0.0025  # of the highest SM clock: from one take to the next, so much is no noise of power control
 SHORT_REST_S = 0.03  # lets go the step that work on tensor cores takes the clock down at once
 POWER_CLOCK = 0.93  # of the highest SM clock seen in the process: below it, the power limit holds the clock down
 REST_S = 0.1  # lets power control settle, which hunts around its limit after work that reached it
@@ -313,5 +316,5 @@ class Replayer:
         low = self.low(taken, own_mhz)
         if not rest_s:
             return low or bool(taken["throttled"])
-        rises = (taken["clock64_mhz"] or 0.0) - before_mhz >= (1 - STEADY_CLOCK) / 4 * self.best_clock_mhz
+        rises = (taken["clock64_mhz"] or 0.0) - before_mhz >= RISES * self.best_clock_mhz
         return bool(set(taken["throttled"]) - {POWER_CAP}) or (low and (rises or own_mhz < math.inf))

@@ -29,6 +29,7 @@ from kernelwatch.report.arguments import Parser
 from kernelwatch.report.markdown import table
 from kernelwatch.report.texts import percent
 from kernelwatch.run.outcome import LEAST
+from kernelwatch.timing.replay import STEADY_CLOCK
 from lab.figures import write_block
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -98,6 +99,30 @@ def by_record(records: Sequence[Record]) -> str:
     return table(header, rows)
 
 
+def clocks(cell: Measured) -> list[float]:
+    """The SM clock of each process in MHz."""
+    return [float(mhz) for each in cell.measurements if (mhz := each.get("clock64_mhz"))]
+
+
+def by_clock(records: Sequence[Record]) -> str:
+    """A row for each record: how far the processes differ in the cells that can run at the highest SM clock, where all
+    of them did, and where one ran below it."""
+    header = ["", "cells at the highest clock", "median", "90 %", "most", "a process below it", "median", "90 %", "most"]
+    rows = []
+    for record in records:
+        cells = [cell for cell in cold(record) if not cell.limits and len(clocks(cell)) == len(cell.measurements)]
+        # The middle of the upper half: a wrong reading is no highest clock.
+        highest = statistics.quantiles([max(clocks(cell)) for cell in cells], n=4)[-1]
+        steady = {cell.key for cell in cells if min(clocks(cell)) >= STEADY_CLOCK * highest}
+        able = [cell for cell in cells if max(clocks(cell)) >= STEADY_CLOCK * highest]
+        row = [record.commit]
+        for side in (True, False):
+            spreads = [cell.spread for cell in able if (cell.key in steady) is side]
+            row += [str(len(spreads)), *quantiles(spreads)]
+        rows.append(row)
+    return table(header, rows)
+
+
 def repeated(lines: list[dict[str, Any]]) -> str:
     """The runs of `kernelwatch noise` on short cells: between all processes, and between the medians of the runs."""
     short = [line for line in lines if line["key"].endswith(" cold") and line["medians_s"][0] < SHORT_S]
@@ -125,7 +150,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser = Parser("scripts/lab/quiet", __doc__)
     parser.add_argument("--machine", default="h200", help="part of the name of the machine's folder (default: h200)")
     options = parser.parse_args(arguments)
-    write_block(PAGE, "quiet", by_record(recorded(options.machine)), "scripts/lab/quiet")
+    records = recorded(options.machine)
+    write_block(PAGE, "quiet", by_record(records), "scripts/lab/quiet")
+    write_block(PAGE, "clock", by_clock(records), "scripts/lab/quiet")
     noise = sidecars(PROJECT.results, options.machine)[-1].parent / "noise.jsonl"
     lines = [json.loads(line) for line in noise.read_text(encoding="utf-8").splitlines()]
     write_block(PAGE, "repeated", repeated(lines), "scripts/lab/quiet")
