@@ -515,7 +515,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--only", default="", metavar="REGEX", help="exploits whose names match")
     parser.add_argument("--harness", choices=HARNESSES, action="append", help="only these harnesses")
     parser.add_argument("--seconds", type=float, default=0.1, help="for each exploit and harness (default: 0.1)")
-    parser.add_argument("--limit", type=float, default=20, help="seconds until a process is killed (default: 20)")
+    parser.add_argument("--limit", type=float, default=60, help="seconds until a process is killed (default: 60)")
     parser.add_argument("--budget", type=float, default=600, help="seconds after which none begins (default: 600)")
     parser.add_argument("--again", action="store_true", help="measure also what is in the record")
     parser.add_argument("--out", default=str(JSON), help="the record to write (default: docs/redteam.json)")
