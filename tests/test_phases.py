@@ -14,6 +14,8 @@ from rich.console import Console
 from kernelwatch.commands import gate, watching
 from kernelwatch.commands.phases import Minutes, Phases, duration
 from kernelwatch.commands.shown import verdict
+from kernelwatch.run.progress import Progress
+from kernelwatch.system.options import Options
 
 
 @pytest.mark.parametrize(
@@ -130,6 +132,24 @@ def test_a_piped_run_says_how_far_it_is(clock: list[float], tmp_path: Path, monk
     assert len(told) == 5
     assert told[0] == "starting: 0 of 80 done in 1 min, 80 left"
     assert told[2] == "matmul gpu: 20 of 80 done in 3 min, 60 left, about 9 min"
+
+
+def test_cells_that_are_measured_again_count_once(
+    clock: list[float], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a group says after all of its measurements doubled them: "11148 done" of 7171."""
+    progress, piped, polls = tmp_path / "progress", console(), iter([None] * 120 + [0])
+    with monkeypatch.context() as options:
+        options.setattr("kernelwatch.run.progress.time", SimpleNamespace(time=lambda: 0.0))
+        of_group = Progress("gpu", 30, Options(progress=str(progress)))
+        of_group.reach(30)
+        of_group.note("1 of 5 cells of gpu are measured again")
+        of_group.end()
+    monkeypatch.setattr(time, "sleep", lambda _: clock.__setitem__(0, clock[0] + 1))
+    monkeypatch.setattr(watching, "_expected", lambda *_: 40)
+    asv: Any = SimpleNamespace(poll=lambda: next(polls))
+    watching.watch(cast(Any, None), asv, progress, 1, cast(Any, None), piped)
+    assert lines_of(piped)[1:] == ["gpu: 30 of 40 done in 1 min, 10 left, about 20 s"]
 
 
 def test_a_piped_gate_says_how_far_it_is(clock: list[float], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -178,7 +178,7 @@ def watch(
                     console.print(f"{event['group']}: {noted}", style="yellow", markup=False, highlight=False)
                 group, last = event["group"], event["done"]
                 bar.update(task, description=group, completed=before + last)
-                if event["done"] == event["total"]:
+                if event.get("ended"):  # before that, a few cells may be measured again
                     before, last = before + last, 0
             if ended:
                 return

@@ -38,4 +38,5 @@ class Progress:
 
     def end(self) -> None:
         """Report the group as finished; cells that failed were measured less often than planned."""
-        self.reach(self.total)
+        self.done = max(self.done, self.total)
+        tell(self.options, group=self.group, done=self.done, total=self.total, ended=True)
