@@ -26,9 +26,10 @@ from kernelwatch.timing.nvml import POWER_CAP, Nvml, State, limits
 
 SLOW_CLOCK = 0.75  # of the highest SM clock: a sample below it counts as throttled
 RETAKES = 3
-# Of the highest SM clock seen in the process: below it, something holds the clock down. One step of the clock is 15 MHz,
-# 0.8 % of it, and a take may have run at the lower one for half of its time.
+# Of the highest SM clock seen in the process: below it, a rest may help. One step of the clock is 15 MHz, 0.8 % of it,
+# and a take may have run at the lower one for half of its time.
 STEADY_CLOCK = 0.996
+LOWERED_CLOCK = 0.99  # of the highest SM clock seen in the process: what stays below it is told as lowered
 RISES = 0.0025  # of the highest SM clock: from one take to the next, so much is no noise of power control
 SHORT_REST_S = 0.03  # lets go the step that work on tensor cores takes the clock down at once
 POWER_CLOCK = 0.93  # of the highest SM clock seen in the process: below it, the power limit holds the clock down
@@ -261,11 +262,11 @@ class Replayer:
             "retakes": 0,
         }
 
-    def low(self, taken: Take, own_mhz: float = math.inf) -> bool:
-        """Whether the SM clock during a take was below the highest that this process has seen, or below the clock that
-        these launches are known to have, if that is lower."""
+    def low(self, taken: Take, own_mhz: float = math.inf, share: float = STEADY_CLOCK) -> bool:
+        """Whether the SM clock during a take was below this share of the highest that this process has seen, or of the
+        clock that these launches are known to have, if that is lower."""
         clock = taken["clock64_mhz"]
-        return bool(clock) and clock < STEADY_CLOCK * min(self.best_clock_mhz, own_mhz)  # type: ignore[operator]
+        return bool(clock) and clock < share * min(self.best_clock_mhz, own_mhz)  # type: ignore[operator]
 
     def rest_s(self, mhz: float | None, limits: Sequence[str] = ()) -> float:
         """The seconds to rest before launches that run at this SM clock, or met limits; 0 at the highest clock."""
@@ -296,7 +297,7 @@ class Replayer:
             before = taken["clock64_mhz"] or 0.0
             rest, retakes = self.rest_s(before, taken["throttled"]) or SHORT_REST_S, retakes + 1
             taken = self._rested(rest, graph, replays, nodes, samples, lead_in)
-        limits_met = [*taken["throttled"], *([LOW_CLOCK] if self.low(taken) else [])]
+        limits_met = [*taken["throttled"], *([LOW_CLOCK] if self.low(taken, share=LOWERED_CLOCK) else [])]
         return {**taken, "retakes": retakes, "throttled": limits_met}
 
     def _rested(
