@@ -273,10 +273,11 @@ def test_its_repository_is_the_one_that_was_measured(recorded: Path) -> None:
 
 
 @recorded_group
+@pytest.mark.parametrize("what", ["results", "links"])
 def test_what_was_planted_on_a_gpu_is_flagged_and_nothing_else(
-    recorded: Path, capsys: pytest.CaptureFixture[str]
+    what: str, recorded: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert planted.main(["judge", str(recorded), "--recorded"]) == 0
+    assert planted.main(["judge", str(recorded), "--recorded", what]) == 0
     assert "30 commits, 8 of them planted: flagged is exactly what was planted" in capsys.readouterr().out
 
 

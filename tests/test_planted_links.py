@@ -12,6 +12,7 @@ from kernelwatch.history import links
 from kernelwatch.history.links import Link, Session
 from kernelwatch.plan.cells import plan
 from lab import planted
+from lab.gpus import sessions_in
 from lab.planted import Change
 from tests.repositories import ROOT
 
@@ -48,6 +49,16 @@ def session(before: str, after: str, change: Change, gpu: int, at: int) -> Sessi
     conditions = {"gpu": "NVIDIA H200", "nvml_uuid_sha256": f"{gpu:016x}", "nvml_driver": "1", "harness": "2"}
     when = f"2026-11-26T{at:02}:00:00+00:00"
     return Session("step", before, after, when, 1.0, conditions, 3, links=tuple(found))
+
+
+def test_the_recorded_links_are_of_five_gpus() -> None:
+    """The recorded links: all commits that change a launch, over five GPUs."""
+    sessions = sessions_in(planted.DATA / "links")
+    of_gpus = {session.gpu for session in sessions if session.gpu}
+    assert len(of_gpus) == 5
+    assert len({session.after for session in sessions}) == 26
+    changed = {session.after[:8] for session in sessions if session.changed}
+    assert len(changed) == sum(bool(change.effect) for change in planted.history()[1])
 
 
 def linked(folder: Path, results: Path) -> list[Path]:

@@ -3,8 +3,8 @@
 
 Anchors, controls and moderated noise are left out in turn, and changed launches respond differently to each GPU. What
 GPUs differ by and how noisy turns are comes from results/. The seed determines the rest, and the same seed and records
-make the same tables. Two more tables simulate nothing: how far GPUs differ on one change, and on none (A/A). All go to
-docs/research/links.md.
+make the same tables. Three more tables simulate nothing: how far GPUs differ on one change, and on none (A/A), and what
+they say of the planted history. All go to docs/research/links.md.
 """
 
 if __name__ == "__main__":
@@ -29,9 +29,10 @@ import numpy as np
 
 from kernelwatch.comparison.linking import CONTROLS, anchors_of
 from kernelwatch.detect.chain import Chain, chains
-from kernelwatch.detect.judging import Judged, judge, moderated, word_of
+from kernelwatch.detect.judging import Judged, judge, moderated, relative, word_of
 from kernelwatch.detect.steps import Values
 from kernelwatch.history import links as recorded_links
+from kernelwatch.history import records
 from kernelwatch.history.links import Link, Session, Word
 from kernelwatch.report.arguments import Parser
 from kernelwatch.report.markdown import table
@@ -41,6 +42,7 @@ from lab.pools import SIZES, TURNS, Recorded, Tally, a_link, a_session, name
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 PAPER = ROOT / "docs" / "research" / "links.md"
+PLANTED = ROOT / "data" / "planted"
 MACHINE = ROOT / "results" / "nvidia-h200.intel-xeon-processor.x86-64.linux"
 CHANGED: tuple[Word, ...] = ("worse", "better")
 SHARES = (1.0, 0.95, 0.9, 0.7)  # how far the response of a changed launch correlates with that of the one before it
@@ -386,6 +388,24 @@ def history_table(sessions: Sequence[Session]) -> str:
     return table(["commit", "is", "linked cells", "GPUs", "most", "at"], rows)
 
 
+def planted_table(sessions: Sequence[Session]) -> str:
+    """What links of several GPUs say of the commits of data/planted that change a launch, beside full runs of them on
+    one GPU."""
+    full = {record.commit: record.cells for record in map(records.read, records.sidecars(PLANTED / "results"))}
+    names = sorted({session.gpu for session in sessions if session.gpu})
+    rows = []
+    for session in sessions:
+        before, after = (full[commit[:8]] for commit in (session.before, session.after))
+        for link in session.changed:
+            on_one = statistics.median(after[link.cell].seconds) / statistics.median(before[link.cell].seconds) - 1
+            own = judge(session)[link.cell]
+            size, bounds = relative(own.log, own.half())
+            told = [f"{100 * each:+.2f} %" for each in (on_one, size)]
+            to = f"{100 * bounds[0]:+.2f} % to {100 * bounds[1]:+.2f} %"
+            rows.append([link.cell, session.after[:8], *told, to, own.word, str(names.index(session.gpu) + 1)])
+    return table(["cell", "commit", "full runs on one GPU", "link", "95 % interval", "is", "on GPU"], sorted(rows))
+
+
 BLOCKS: dict[str, Callable[[Recorded, int, int], str]] = {  # of the record, the seed and the number of histories
     "record": lambda known, _, __: record_table(known),
     "turns": lambda known, _, __: turns_table(known),
@@ -395,6 +415,7 @@ BLOCKS: dict[str, Callable[[Recorded, int, int], str]] = {  # of the record, the
     "responses": lambda known, seed, _: responses_table(known, seed),
     "between": lambda *_: gpus.responding_table(gpus.sessions_in(ROOT / "results")),
     "alike": lambda *_: gpus.alike_table(gpus.sessions_in(ROOT / "results")),
+    "planted": lambda *_: planted_table(gpus.sessions_in(PLANTED / "links")),
     "anchors": lambda known, seed, _: anchors_table(known, seed),
     "controls": lambda known, seed, _: controls_table(known, seed),
     "moderated": lambda known, seed, _: moderated_table(known, seed),

@@ -107,7 +107,8 @@ def clocks(cell: Measured) -> list[float]:
 def by_clock(records: Sequence[Record]) -> str:
     """A row for each record: how far the processes differ in the cells that can run at the highest SM clock, where all
     of them did, and where one ran below it."""
-    header = ["", "cells at the highest clock", "median", "90 %", "most", "a process below it", "median", "90 %", "most"]
+    spread = ["median", "90 %", "most"]
+    header = ["", "cells at the highest clock", *spread, "a process below it", *spread]
     rows = []
     for record in records:
         cells = [cell for cell in cold(record) if not cell.limits and len(clocks(cell)) == len(cell.measurements)]
