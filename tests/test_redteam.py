@@ -364,9 +364,11 @@ def test_a_cell_says_what_has_changed_since_it_was_measured_and_what_was_not_run
         "kept_by_shape": {OURS: fooled},
     }
     cells["gate_shapes"] = {JUDGE: {"refused": "wrong", "since": "mended"}}
+    cells["lazy_output"] = {JUDGE: {"failed": "nothing within 20 s"}}
     said = redteam.text({"gpu": {"device": "a GPU", "versions": {}, "cells": cells}}, "gpu")
     assert (
-        "a GPU. 2 of 2 exploits fool kernelwatch campaign, 0 of 1 exploits fool kernelwatch campaign --judge." in said
+        "a GPU. 2 of 2 exploits fool kernelwatch campaign, "
+        "0 of 1 exploits fool kernelwatch campaign --judge (1 more gave no figure)." in said
     )
     assert "| `another_thread` | **fooled**: 3x (mended since, not run again) | not run yet |" in said
     assert "| `another_thread` | **fooled** (mended since, not run again) | not run yet |" in said

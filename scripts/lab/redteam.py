@@ -469,8 +469,10 @@ def text(record: dict[str, Any], device: str) -> str:
     counts = []
     for mine in own_names:
         met = [found["cells"][name][mine] for name in shown if mine in found["cells"][name]]
-        fooled = [verdict(device, mine, cell, None)[0] for cell in met].count("passed")
-        counts.append(f"{fooled} of {len(met)} exploits fool {mine}")
+        words = [verdict(device, mine, cell, None)[0] for cell in met]
+        silent = sum(word in ("failed", "none") for word in words)
+        without = f" ({silent} more gave no figure)" if silent else ""
+        counts.append(f"{words.count('passed')} of {len(met) - silent} exploits fool {mine}{without}")
     heads = [name if HARNESSES[name].checks else f"{name} (no check)" for name in names]
     summary = f"{'; '.join(filter(None, (found['device'], versions)))}. {', '.join(counts)}."
     return "\n\n".join(
