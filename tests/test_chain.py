@@ -312,6 +312,8 @@ def test_the_newest_launches_are_compared_with_those_of_an_earlier_commit() -> N
         0,
     ]
     assert compared(known, 8) == {}
+    of_a_gap = list(chains(sessions, POSITIONS, unasked=[COMMITS[9]]).values())
+    assert compared(of_a_gap, None)["op gpu"] == [None, None, 0, 2]
 
 
 def test_the_newest_commit_is_compared_with_a_release_a_week_and_the_one_before(tmp_path: Path) -> None:

@@ -164,15 +164,15 @@ def compared_with(project: Project, line: Line, first: str) -> dict[str, str]:
 def compared(chains: Sequence[Chain], at: int | None) -> Json:
     """How the seconds of the newest launches compare with those at a position, None for the first one that links
     connect with it, by op and device: the mean logarithm of the ratio of the cells whose launch changed, the half-width
-    of its 95 % interval, their number, and how many cells no links connect with that commit."""
+    of its 95 % interval, their number, and how many cells no links connect with that commit, or with any other."""
     spans: dict[str, list[tuple[float, float]]] = {}
     for chain in chains:
         now = len(chain.nodes)
         then = chain.pieces[now] if at is None else chain.launch_at(at)
-        if then != now:
+        if then != now or at is None:
             device = chain.edges[0].link.device if chain.edges else "gpu"
-            is_linked = chain.pieces[then] == chain.pieces[now]
-            span = chain.span(then, now)[0], chain.half(then, now) if is_linked else math.nan
+            is_linked = then != now and chain.pieces[then] == chain.pieces[now]
+            span = (chain.span(then, now)[0], chain.half(then, now)) if is_linked else (math.nan, math.nan)
             spans.setdefault(f"{chain.cell.partition('/')[0]} {device}", []).append(span)
     found: Json = {}
     for op, own in sorted(spans.items()):

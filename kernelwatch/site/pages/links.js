@@ -37,10 +37,15 @@
         return [...found, ...[...d3.rollup(reach.unjudged, (all) => d3.sum(all, ([, count]) => count), kind)].map(([words, count]) => changed(count) + words)];
     };
 
-    // The reach in a sentence. `brief`: without the reasons, which Status has.
-    links.words = (reach, brief) => text.plural(reach.asked, "commit") + " asked from " + text.hash(reach.first) + " to " + text.hash(reach.newest) + "; " +
-        (kernelwatch.described ? text.plural(reach.changing, "commit") + " changed launches: " : "") + text.plural(reach.links, "link") + " on " + text.plural(reach.gpus.length, kernelwatch.described ? "GPU" : "device") +
-        links.gaps(reach, brief).map((words) => "; " + words).join("");
+    const reached = (reach) => text.plural(reach.asked, "commit") + " asked from " + text.hash(reach.first) + " to " + text.hash(reach.newest) + "; " +
+        (kernelwatch.described ? text.plural(reach.changing, "commit") + " changed launches: " : "") + text.plural(reach.links, "link") + " on " + text.plural(reach.gpus.length, kernelwatch.described ? "GPU" : "device");
+
+    // The reach in a sentence, without the reasons, and with them as a list.
+    links.words = (reach) => [reached(reach), ...links.gaps(reach, true)].join("; ");
+    links.listed = function (reach) {
+        const gaps = links.gaps(reach);
+        return [reached(reach), gaps.length ? element("ul", {class: "small gaps"}, gaps.map((words) => element("li", {}, words))) : null];
+    };
 
     const SINCE = {first: "the first linked launches", release: "the last release", week: "a week before", commit: "the commit before"};
 
@@ -147,7 +152,7 @@
         const drawn = cells.filter(({key}) => told.cells[key]).map(({key, color}) => ({key, color, parts: stretches(told.cells[key], places, ats.length - 1)}));
         const still = cells.filter(({key}) => !told.cells[key]);
         const section = element("section", {class: "links"}, element("h2", {}, "By links"), element("p", {class: "quiet small"},
-            "A changed launch and the one before it are measured in turns on one GPU, so this line crosses GPUs, drivers and versions of the harness. " + links.words(reach, true) + "."));
+            "A changed launch and the one before it are measured in turns on one GPU, so this line crosses GPUs, drivers and versions of the harness. " + links.words(reach) + "."));
         main.append(section);
         if (drawn.length) picture(main, section, drawn, told, ats);
         section.append(of_environments(cells, machine, events) || "");

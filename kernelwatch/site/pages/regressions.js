@@ -193,7 +193,7 @@
 
     // What the page speaks of, for each machine: "NVIDIA H200, 13 commits up to 47de068d of 2026-11-20, 363 cells, 0 failed".
     function scope(all) {
-        const linked = all.events.links.map((reach) => element("p", {class: "quiet small"}, "Links on " + reach.machine + ": " + kernelwatch.links.words(reach, true)));
+        const linked = all.events.links.map((reach) => element("p", {class: "quiet small"}, "Links on " + reach.machine + ": " + kernelwatch.links.words(reach)));
         return [...linked, ...all.site.machines.map((machine) => {
             const commit = all.commits[machine.newest], known = kernelwatch.evidence(all.events, machine.name), suites = kernelwatch.failures(all.events, machine.name, commit.hash);
             return element("p", {class: "quiet small"},

@@ -145,7 +145,7 @@
                 element("dt", {}, "recorded"),
                 element("dd", {}, text.plural(machine.commits, "commit") + (all.site.described ? "; " + text.plural(machine.cells, "timed cell") + " at the newest, " + machine.failed.length + " failed, " +
                     limited + " under a clock or power limit" : failures.length ? "" : "; no benchmark failed at the newest") + (failures.length ? "; " + text.plural(failures.length, noun_of(all.site)) + " failed" + (all.site.described ? " as a whole" : "") : "")),
-                reach ? [element("dt", {}, "linked"), element("dd", {"data-links": reach.links}, kernelwatch.links.words(reach))] : null,
+                reach ? [element("dt", {}, "linked"), element("dd", {"data-links": reach.links}, kernelwatch.links.listed(reach))] : null,
                 element("dt", {}, reach ? "judged by full runs" : "judged"),
                 element("dd", {}, judged_words(kernelwatch.evidence(all.events, machine.name))),
                 machine.driver ? [element("dt", {}, "driver"), element("dd", {}, machine.driver)] : null,
@@ -160,7 +160,7 @@
         return element("article", {class: "card machine", "data-machine": reach.machine},
             element("h2", {}, link(reach.machine, "devices", {machine: reach.machine})), element("p", {class: "quiet small"}, kernelwatch.links.ALONE),
             verdict_line(against(0, [], regressions, noun_of(all.site), failing(reach)) || linked(reach)), failing_list(failing(reach)), regressions_list(all.events, reach.machine),
-            element("dl", {}, element("dt", {}, "linked"), element("dd", {"data-links": reach.links}, kernelwatch.links.words(reach))), kernelwatch.links.compared(reach));
+            element("dl", {}, element("dt", {}, "linked"), element("dd", {"data-links": reach.links}, kernelwatch.links.listed(reach))), kernelwatch.links.compared(reach));
     }
 
     // A machine on which only asv's own benchmarks were measured, beside a description.
@@ -193,7 +193,7 @@
         return element("article", {class: "card line", "data-line": line.name, "data-machine": reach.machine},
             element("h3", {}, line.name, element("span", {class: "verdict"}, "not on a configured branch")), element("p", {class: "quiet small"}, reach.machine),
             verdict_line(against(0, [], regressions, noun_of(all.site), failing(reach)) || linked(reach)), failing_list(failing(reach)), regressions_list(all.events, reach.machine, line.name),
-            element("dl", {}, element("dt", {}, "linked"), element("dd", {"data-links": reach.links}, kernelwatch.links.words(reach))), kernelwatch.links.compared(reach));
+            element("dl", {}, element("dt", {}, "linked"), element("dd", {"data-links": reach.links}, kernelwatch.links.listed(reach))), kernelwatch.links.compared(reach));
     }
 
     // Measured commits on no configured branch: those that are not merged in full, the others as a number.
