@@ -93,11 +93,13 @@ def test_a_process_is_told_the_clocks_and_the_seconds_of_those_before(
 
 
 def test_limited_cells_are_measured_once_more(package: Package) -> None:
-    """The clocks are planted, as if read on a GPU: in one process that of one cell was low."""
+    """The clocks are planted, as if read on a GPU: in one process that of one cell was low, that of another one a step
+    lower than in the others."""
     run, said = measured(package(), times=3), list[str]()
     run.note = said.append
-    own, limited, *others = outcomes(run).values()
-    for outcome, clocks in ((own, (1890.0, 1891.0, 1889.0)), (limited, (1980.0, 1400.0, 1979.0))):
+    own, limited, odd, *others = outcomes(run).values()
+    planted = ((own, (1890.0, 1891.0, 1889.0)), (limited, (1980.0, 1400.0, 1979.0)), (odd, (1965.0, 1979.0, 1980.0)))
+    for outcome, clocks in planted:
         for measurement, clock in zip(outcome.measurements, clocks, strict=True):
             measurement["throttled"] = [LOW_CLOCK] if clock < 1900 else []
             measurement["clock64_mhz"] = clock
@@ -106,11 +108,12 @@ def test_limited_cells_are_measured_once_more(package: Package) -> None:
     for outcome in (own, *others):
         assert_measured(outcome, 3)
     assert [one["process"] for one in limited.measurements] == [0, 3, 2]
+    assert [one["process"] for one in odd.measurements] == [3, 1, 2]
     assert limited.measurements[1]["instead_of"]["seconds"] == slow_s
     assert limited.measurements[1]["seconds"] < slow_s
     assert len(said) == 1
     assert said[0].startswith(
-        f"1 of {len(run.cells)} cells of transpose cpu are measured again: the SM clock was limited"
+        f"2 of {len(run.cells)} cells of transpose cpu are measured again: the SM clock was limited"
     )
 
 

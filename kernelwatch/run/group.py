@@ -188,21 +188,26 @@ def _resumed(run: Run, options: Options, processes: int) -> dict[str, Facts]:
 
 
 def retake(run: Run, process: int) -> None:
-    """Measure the cells whose clock was limited once more, in one more process.
+    """Measure the cells whose clock was limited, or lower in one process, once more in one more process.
 
-    If its measurement makes the cell more certain, it takes the place of the one that agreed least. A cell that stays
-    limited is marked.
+    Its measurement takes the place of the one that agreed least, if all agree better then. A cell that stays limited is
+    marked.
     """
     outcomes, others = run.group.outcomes, run.group.facts.get("others")
-    limited = [cell for cell in run.cells if clocks.clock(outcomes[cell.key].measurements, others).limits]
-    if not limited or run.unavailable:
+
+    def is_doubtful(cell: Cell) -> bool:
+        known = outcomes[cell.key].measurements
+        return bool(clocks.clock(known, others).limits) or clocks.odd(known)
+
+    doubtful = [cell for cell in run.cells if is_doubtful(cell)]
+    if not doubtful or run.unavailable:
         return
     again = Run(
-        run.project, limited, run.device, run.tree, run.budget, run.silence_s, run.endless_s, workers=run.workers
+        run.project, doubtful, run.device, run.tree, run.budget, run.silence_s, run.endless_s, workers=run.workers
     )
     again.note, again.group.facts = run.note, run.group.facts
     run.note(
-        f"{len(limited)} of {len(run.cells)} cells of {run.group.name} are measured again: the SM clock was limited, "
+        f"{len(doubtful)} of {len(run.cells)} cells of {run.group.name} are measured again: the SM clock was limited, "
         "or differs between processes"
     )
     again.measure_all(process)

@@ -17,6 +17,7 @@ from kernelwatch.timing.replay import LOW_CLOCK
 OWN = (LOW_CLOCK, POWER_CAP)  # what a kernel's own work may do; any other limit comes from outside
 CLOCKS_AGREE = 0.02  # of the median clock: the clocks of all processes lie within it
 SECONDS_AGREE = 0.003  # the coefficient of variation of the processes' seconds, whatever their clocks
+ODD_CLOCK = 0.006  # of the clock of the others: a process that ran this far below it ran a step of the clock lower
 DOUBT_LEAST = 0.01  # by how much a limited figure may be wrong, if its clocks do not say more
 
 DIFFERS = "SM clock differs between processes"
@@ -54,19 +55,28 @@ def clock(measurements: Sequence[Measurement], others: Others | None = None) -> 
     return Clock(limits=limits, doubt=max(DOUBT_LEAST, apart / 2))
 
 
+def odd(measurements: Sequence[Measurement]) -> bool:
+    """Whether one process ran at a lower clock than the others. The first one is, most often: nothing tells it which
+    clock the launches can have."""
+    known = sorted(float(mhz) for each in measurements if (mhz := each.get("clock64_mhz")))
+    return len(known) > 2 and known[0] < (1 - ODD_CLOCK) * statistics.median(known[1:])
+
+
 def retaken(measurements: Sequence[Measurement], fresh: Measurement) -> list[Measurement]:
-    """The measurements of a limited cell after one more, which takes the place of the one that agrees least with the
-    others if that makes the cell more certain.
+    """The measurements of a cell whose clock is limited, or odd in one process, after one more. That takes the place of
+    the one that agrees least with the others, if all agree better then.
 
     What it replaced is kept in it, as `instead_of`. If it replaces nothing, the one that agrees least has one more
     retake.
     """
-    at = max(range(len(measurements)), key=lambda place: _apart(measurements, place))
+    places = range(len(measurements))
+    at = max(places, key=lambda place: _apart(measurements, place))
     old = measurements[at]
     told = {name: old.get(name) for name in ("process", "seconds", "clock64_mhz", "throttled")}
     changed = list(measurements)
-    changed[at] = {**old, **fresh, "instead_of": told}  # only the first process knows what a launch runs
-    if clock(changed).doubt < clock(measurements).doubt:
+    # Only the first process knows what a launch runs; a clock that the new one did not read is not the old one's.
+    changed[at] = {**old, "clock64_mhz": None, **fresh, "instead_of": told}
+    if max(_apart(changed, place) for place in places) < _apart(measurements, at):
         return changed
     changed[at] = {**old, "retakes": old.get("retakes", 0) + 1}
     return changed
