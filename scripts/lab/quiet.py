@@ -29,6 +29,7 @@ from kernelwatch.report.arguments import Parser
 from kernelwatch.report.markdown import table
 from kernelwatch.report.texts import percent
 from kernelwatch.run.outcome import LEAST
+from kernelwatch.timing.clocks import odd
 from kernelwatch.timing.replay import STEADY_CLOCK
 from lab.figures import write_block
 
@@ -106,9 +107,10 @@ def clocks(cell: Measured) -> list[float]:
 
 def by_clock(records: Sequence[Record]) -> str:
     """A row for each record: how far the processes differ in the cells that can run at the highest SM clock, where all
-    of them did, and where one ran below it."""
+    of them did, and where one ran below it; and of all cells, the share in which one process ran a step below the
+    others."""
     spread = ["median", "90 %", "most"]
-    header = ["", "cells at the highest clock", *spread, "a process below it", *spread]
+    header = ["", "cells at the highest clock", *spread, "a process below it", *spread, "odd"]
     rows = []
     for record in records:
         cells = [cell for cell in cold(record) if not cell.limits and len(clocks(cell)) == len(cell.measurements)]
@@ -120,7 +122,7 @@ def by_clock(records: Sequence[Record]) -> str:
         for side in (True, False):
             spreads = [cell.spread for cell in able if (cell.key in steady) is side]
             row += [str(len(spreads)), *quantiles(spreads)]
-        rows.append(row)
+        rows.append([*row, percent(sum(odd(cell.measurements) for cell in cells) / len(cells), 1)])
     return table(header, rows)
 
 
