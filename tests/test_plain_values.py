@@ -109,3 +109,21 @@ def test_a_project_in_a_folder_of_the_repository_imports_its_own_package(tmp_pat
     made = Checkout.__new__(Checkout)
     made._build_root, made._repo_subdir = str(tmp_path), "libs/one"
     assert package.parent in made._roots
+
+
+@pytest.mark.parametrize(
+    ("code", "said", "why"),
+    [
+        (0, "", "it returned None, where a number is expected"),
+        (0, "a warning", "it returned None, where a number is expected"),
+        (1, "Traceback\nValueError: 3 rows", "ValueError: 3 rows"),
+        (-11, "", "its process ended with exit code -11"),
+    ],
+)
+def test_a_benchmark_without_a_value_says_why(monkeypatch: pytest.MonkeyPatch, code: int, said: str, why: str) -> None:
+    """asv's own runner tells None for a benchmark that returns it and for one that fails."""
+    reply = SimpleNamespace(result=[None], samples=[None], number=[None], errcode=code, stderr=said)
+    monkeypatch.setattr("asv.runner.run_benchmark", lambda *_, **__: reply)
+    own = benchmarks.Installed(Side("x", "x"), None, {"track": ({"name": "track"}, 0)}, discovered=[{}])
+    state, _, told = own.measure(SimpleNamespace(key="track"))  # type: ignore[arg-type]
+    assert (state, told) == ("failed", why)

@@ -101,6 +101,8 @@ class Installed:
         if value is None:
             if reply.errcode == -signal.SIGKILL:
                 return "failed", math.nan, KILLED
+            if reply.errcode == 0:
+                return "failed", math.nan, "it returned None, where a number is expected"
             return "failed", math.nan, last_line(reply.stderr) or f"its process ended with exit code {reply.errcode}"
         if isinstance(value, bool) or not isinstance(value, int | float) or abs(value) > sys.float_info.max:
             return "failed", math.nan, f"its result is no finite number: {value!r:.80}"
