@@ -150,3 +150,19 @@ def test_a_count_of_an_unchanged_binary_is_blamed_on_no_commit(after: dict[str, 
         told.append((1.0 + at, Record("host", str(at), {}, cells)))
     (step,) = steps.find(results_of(told, counted, "exact", "memory").points, exact=True)
     assert step.kind == kind
+
+
+@pytest.mark.parametrize(
+    ("package", "kind"), [("numpy", "step"), ("nvidia-cublas", "step"), ("nvidia-cuda-nvrtc", "environment")]
+)
+def test_what_makes_no_code_excuses_no_exact_figure(package: str, kind: str) -> None:
+    """More registers are the commit's, also if a new NumPy came with it; not those of a new compiler."""
+    key, told = "transpose/padded float32 sm_90 compiled", []
+    for at, version in enumerate(("2.4.6", "2.5.2")):
+        facts: Any = {
+            "transpose static": {"packages": {"numpy": "2.4.6", "nvidia-cuda-nvrtc": "13.0"} | {package: version}}
+        }
+        cells = {key: measured(key, compiled(f"sha {at}"), "transpose static")}
+        told.append((32.0 + at, Record("host", str(at), facts, cells)))
+    (step,) = steps.find(results_of(told, key, "exact").points, exact=True)
+    assert step.kind == kind

@@ -8,7 +8,7 @@ import itertools
 import json
 import math
 import pkgutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -34,6 +34,7 @@ from kernelwatch.publish.recorded import History, Params, Recorded
 from kernelwatch.run.outcome import conditions, may_lack
 
 Ints = NDArray[np.int64]
+MAKE_NO_CODE = ("numpy", "nvidia-cublas", "nvidia-cublas-cu12")
 
 
 @dataclass(frozen=True)
@@ -123,10 +124,9 @@ class Matrix:
 
     def _known(self, record: Columns, cells: Ints) -> NDArray[np.int32]:
         """The codes of the conditions."""
-        # An exact figure depends on packages, compiler and emulator; the harness's version concerns timings only.
-        less = {TIMED.fact: None} if self.exact else {}
-        texts = {group: json.dumps(known | less) for group, known in record.conditions.items()}
-        none, groups = json.dumps(conditions({}) | less), record.layout.groups
+        kept = _of_exact if self.exact else dict
+        texts = {group: json.dumps(kept(known)) for group, known in record.conditions.items()}
+        none, groups = json.dumps(kept(conditions({}))), record.layout.groups
         found = (texts.get(groups[cell], none) if cell >= 0 else "" for cell in cells.tolist())
         return Texts.of(found, self.tables.known).codes
 
@@ -220,6 +220,15 @@ def series_of(conf: Any, repo: Any, benchmarks: Any, history: History, lines: Se
             own = _of_place(rows, benchmarks, dict(place), commits, known, revisions, tables)
             found += [replace(series, own=line.own) for series in own]
     return found
+
+
+def _of_exact(known: Mapping[str, Any]) -> dict[str, Any]:
+    """The conditions on which an exact figure depends: emulator, compilers and what generates code. The harness's
+    version and the libraries in MAKE_NO_CODE concern timings only."""
+    packages = known.get("packages")
+    if isinstance(packages, dict):
+        packages = {name: version for name, version in packages.items() if name not in MAKE_NO_CODE}
+    return {**known, TIMED.fact: None, "packages": packages}
 
 
 def _environment(recorded: Recorded) -> dict[str, Any]:
