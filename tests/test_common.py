@@ -99,6 +99,19 @@ def test_what_one_cell_alone_does_slowly_is_its_own_and_what_most_do_the_machine
     assert drifting_events([0.1] * 4) == ["regression"]  # too few to tell
 
 
+def test_the_environment_may_move_after_another_one_began() -> None:
+    """The driver changed before the common move: the commits on both sides of the move have the same one."""
+    same = [judged_cell(f"same {at}", history_of(1.03), None) for at in range(CELLS)]
+    for at, each in enumerate(same):
+        old = [
+            dataclasses.replace(one, point=dataclasses.replace(one.point, conditions='{"driver": "570"}'))
+            for one in each.results[:3]
+        ]
+        same[at] = dataclasses.replace(each, results=(*old, *each.results[3:]))
+    (move,) = common.moves(same)
+    assert (move.place[2:], len(move.changes)) == ((STEP - 1, STEP), CELLS)
+
+
 @pytest.mark.parametrize("different", ["few", "machine", "conditions", "directions"])
 def test_what_few_do_or_others_do_elsewhere_is_no_common_move(different: str) -> None:
     same = [judged_cell(f"same {at}", history_of(1.03), None) for at in range(CELLS)]
