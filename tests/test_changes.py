@@ -12,7 +12,7 @@ import gpukernels
 from benchmarks.project import PROJECT
 from kernelwatch.comparison import bisect, exact
 from kernelwatch.comparison.changes import changes, classify, read
-from kernelwatch.comparison.choice import by_pattern, cells_of, choose, main_types
+from kernelwatch.comparison.choice import before_in_ladder, by_pattern, cells_of, choose, main_types
 from kernelwatch.comparison.paired import Side
 from kernelwatch.comparison.verdict import undescribed
 from kernelwatch.plan.cells import plan, timed
@@ -55,6 +55,15 @@ def test_which_series_are_judged_is_the_pages_business() -> None:
     assert registers.verdict(8.0, 9.0) == "changed"
     assert spills.verdict(math.nan, 0.0) == spills.verdict("does not compile", "nor this") == "n/a"
     assert spills.verdict(0.0, "does not compile") == "failed"
+    assert spills.verdict("does not compile", 0.0) == "repaired"
+
+
+def test_a_new_rung_is_measured_beside_the_one_before_it_on_its_device() -> None:
+    for problem in PROJECT.problems:
+        before: dict[str, str] = {}
+        for rung in problem.rungs:
+            assert before_in_ladder(PROJECT, f"{problem.name}/{rung.name}") == before.get(rung.device, "")
+            before[rung.device] = f"{problem.name}/{rung.name}"
 
 
 def test_cells_have_a_control_beside_them() -> None:
