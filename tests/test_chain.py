@@ -49,6 +49,11 @@ def test_steps_add_up_whichever_gpu_measured_them() -> None:
     assert error == pytest.approx(math.hypot(0.0002, 0.0002))
 
 
+def test_links_that_agree_by_chance_are_no_surer_than_each_says() -> None:
+    chain = a_chain(*(a_session(1, 2, a_link(0.02), gpu=gpu) for gpu in "abcd"))
+    assert chain.errors[-1] == pytest.approx(0.0002 / 2)
+
+
 def test_a_commit_that_changed_nothing_makes_no_launch() -> None:
     chain = a_chain(a_session(3, 4, a_link(0.02)), a_session(5, 6), a_session(8, 9, a_link(0.01)))
     assert [node.commit for node in chain.nodes] == [COMMITS[4], COMMITS[9]]
@@ -61,6 +66,21 @@ def test_an_anchor_ends_the_drift_of_the_links_between() -> None:
     anchored = a_chain(*steps, a_session(0, 10, a_link(0.0, 0.0002), kind="anchor"))
     assert abs(float(anchored.levels[-1])) < 0.0005
     assert anchored.errors[-1] < 0.001  # not 0.0002: the links and the anchor disagree
+
+
+def test_a_link_of_one_launch_with_itself_moves_no_level() -> None:
+    """An anchor between two commits whose launch is the same, as far as sessions tell."""
+    chain = a_chain(a_session(1, 2, a_link(0.02)), a_session(5, 9, a_link(0.001), kind="anchor"))
+    assert float(chain.levels[-1]) == pytest.approx(0.02)
+    assert len(chain.edges) == 1
+
+
+def test_a_step_is_compared_with_the_launch_just_before_it() -> None:
+    """Another session compared the same commit with an older one, since the cell had failed between them there."""
+    both = [a_session(2, 3, a_link(0.01), gpu="a"), a_session(1, 3, a_link(0.03), gpu="b")]
+    for order in (both, both[::-1]):
+        chain = a_chain(a_session(1, 2, a_link(0.02)), *order)
+        assert (chain.start(2), [edge.session.gpu for edge in chain.at_node(2)]) == (1, ["H200 a"])
 
 
 def test_a_launch_that_is_back_is_as_fast_as_before_whatever_its_links_measured() -> None:
@@ -105,6 +125,13 @@ def test_many_small_steps_are_one_gradual_change_and_noise_is_none() -> None:
         noise = [a_session(at, at + 1, a_link(rng.gauss(0, 0.0004), 0.0004)) for at in range(40)]
         told += len(a_chain(*noise).gradual())
     assert told == 0
+
+
+def test_a_gradual_change_is_found_on_either_side_of_a_gap() -> None:
+    slow = [a_session(at, at + 1, a_link(0.0015, 0.0003)) for at in range(10)]
+    gap = a_session(20, 21, unjudged={"op/rung": "failed: wrong"})
+    later = [a_session(at, at + 1, a_link(0.0015, 0.0003)) for at in range(30, 40)]
+    assert a_chain(*slow, gap, *later).gradual() == [(0, 10), (11, 21)]
 
 
 def test_the_interval_of_a_change_rests_on_its_own_links_and_not_on_later_ones() -> None:
@@ -237,6 +264,7 @@ def test_a_commit_that_was_not_asked_breaks_the_chain_unless_the_launch_is_the_s
         chain = chains(own, POSITIONS, [COMMITS[4], COMMITS[6]])[CELL]
         assert [node.commit for node in chain.nodes] == [COMMITS[2], COMMITS[6], COMMITS[9]]
         assert chain.pieces == pieces
+    assert chains(own, POSITIONS, [COMMITS[0]])[CELL].pieces[0] == 0  # nothing lies before it
 
 
 def test_each_piece_has_the_seconds_of_its_own_gpu_and_undoes_no_other_one() -> None:
