@@ -192,7 +192,8 @@ def test_a_change_of_one_link_has_the_interval_of_that_link_however_many_follow(
 @pytest.mark.parametrize("sign", [1, -1])
 def test_a_change_of_a_link_says_by_how_much_its_interval_and_its_control_pass(sign: int) -> None:
     control = replace(a_link(0.001, cell="op/other float32 8x8 cold"), control=True)
-    session = a_session(1, 2, a_link(0.03 * sign), control)
+    loud = replace(a_link(0.02, cell="op/c float32 8x8 cold"), control=True, device="cpu")  # says nothing of a GPU
+    session = a_session(1, 2, a_link(0.03 * sign), control, loud)
     [series] = linked([], {"m": chains([session], POSITIONS)}, "main")
     [change] = series.changes()
     interval, against = change.step.tests
@@ -202,10 +203,27 @@ def test_a_change_of_a_link_says_by_how_much_its_interval_and_its_control_pass(s
     assert (against.value, against.bound) == pytest.approx((math.expm1(0.03), math.expm1(0.001)))
 
 
+def test_what_the_next_link_will_show_follows_from_the_typical_one() -> None:
+    errors = (0.0001, 0.0004, 0.003)
+    chain = a_chain(*(a_session(at, at + 1, a_link(0.0, error)) for at, error in enumerate(errors)))
+    [series] = linked([], {"m": {CELL: chain}}, "main")
+    assert series.smallest == pytest.approx(math.exp(2 * chain.edges[1].judged.half()) * (1 + FLOOR) - 1)
+
+
 def test_links_confirm_and_refute_what_a_full_run_flagged() -> None:
     known = verdicts_of([a_session(1, 2, a_link(0.03)), a_session(3, 4, a_link(0.0001))])
     assert known[CELL, COMMITS[1], COMMITS[2]].word == "confirmed"
     assert known[CELL, COMMITS[3], COMMITS[4]].word == "refuted"
+
+
+def test_what_leads_over_a_gap_is_known_as_well_as_the_link_that_spans_it() -> None:
+    chain = a_chain(
+        a_session(1, 2, a_link(0.01)),
+        a_session(3, 4, unjudged={"op/rung": "failed: wrong"}),
+        a_session(0, 9, a_link(0.03), kind="anchor"),
+    )
+    assert chain.at_node(2) == []
+    assert chain.freedom(1, 2) == 5
 
 
 def test_links_of_another_branch_are_not_joined() -> None:
