@@ -173,7 +173,8 @@ def test_what_is_no_longer_described_was_slower_by_its_newest_change(
     newer: tuple[str, str, Word, float], told: float | None
 ) -> None:
     verdicts: Verdicts = {}
-    for rung, commit, word, change in (("row_sum/other", "c2", "confirmed", 0.05), newer):
+    older: tuple[str, str, Word, float] = ("row_sum/other", "c2", "confirmed", 0.05)
+    for rung, commit, word, change in (older, newer):
         cell = f"{rung} float32 64x64 cold"
         verdicts[cell, "c1", commit] = Confirmation(cell, "c1", commit, word, change, change)
     line: Any = SimpleNamespace(positions={"c1": 1, "c2": 2, "c3": 3})
