@@ -53,6 +53,10 @@ def test_what_many_unchanged_cells_do_too_is_the_environments() -> None:
     assert step.change == pytest.approx(0.05, abs=1e-3)
     assert step.after == pytest.approx(1.03 * 1.05e-5, rel=1e-3)  # as recorded
     assert {change.series.benchmark for change in environment.changes} == {f"same {at}" for at in range(CELLS)}
+    elsewhere = [
+        dataclasses.replace(each, own={"c3"}) for each in same
+    ]  # a branch that has the commit from another one
+    assert [move.changes for move in common.moves(elsewhere)] == [()]
     assert environment.why == f"{CELLS} of {CELLS} cells whose binary is the same moved by +3.03% too"
     alone = judged_events([*moved, slower])
     assert [(event.kind, len(event.changes)) for event in alone] == [("regression", 3)]
