@@ -120,13 +120,13 @@ def test_a_change_between_two_measured_commits_joins_the_larger_event_there() ->
         series = events.JudgedSeries(name, {}, {}, False, False, results)
         return events.Change(series, Step(at, "step", 1.0, 1.1, 0.01))
 
-    first, second = (one(name, 2, 8, 9, 10, 11) for name in ("first", "second"))
+    own = [one(name, 2, 8, 9, 10, 11) for name in ("first", "second", "another")]
     third = one("third", 3, 8, 9, 10, 11)
     wide, narrow = one("wide", 1, 8, 12), one("narrow", 1, 10, 12)
-    told = events.events([first, second, third, wide, narrow])
+    told = events.events([*own, third, wide, narrow])
     assert [(event.last, {change.series.benchmark for change in event.changes}) for event in told] == [
         ("c11", {"third", "narrow"}),
-        ("c10", {"first", "second", "wide"}),
+        ("c10", {"first", "second", "another", "wide"}),
     ]
 
 
