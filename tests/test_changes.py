@@ -16,7 +16,9 @@ from kernelwatch.comparison.choice import before_in_ladder, by_pattern, cells_of
 from kernelwatch.comparison.paired import Side
 from kernelwatch.comparison.verdict import undescribed
 from kernelwatch.plan.cells import plan, timed
+from kernelwatch.run.outcome import Group, Outcome
 from kernelwatch.system.errors import UserError
+from kernelwatch.timing.record import Measurement
 from tests.repositories import (
     ROOT,
     copy_into,
@@ -56,6 +58,21 @@ def test_which_series_are_judged_is_the_pages_business() -> None:
     assert spills.verdict(math.nan, 0.0) == spills.verdict("does not compile", "nor this") == "n/a"
     assert spills.verdict(0.0, "does not compile") == "failed"
     assert spills.verdict("does not compile", 0.0) == "repaired"
+
+
+def test_a_rung_that_compiles_for_some_targets_only_has_no_binary() -> None:
+    """The others may be the same on both sides, which says nothing of the one that failed."""
+    outcomes = {
+        "transpose/padded float32 sm_80": Outcome("ok", "", [Measurement(process=0, cubin_sha256="same")]),
+        "transpose/padded float32 sm_90": Outcome("failed", "error: no such instruction"),
+        "transpose/tiled float32 sm_80": Outcome("ok", "", [Measurement(process=0, cubin_sha256="other")]),
+    }
+    assert [*exact._binaries([Group("transpose static", outcomes, {})])] == ["transpose/tiled"]
+
+
+def test_a_new_rung_repeats_its_work_no_otherwise_than_before() -> None:
+    base, head = (exact.Figures({}, {}, {}, {"transpose/padded": 64} | new) for new in ({}, {"transpose/new": 32}))
+    assert exact.repeated(base, head) == exact.repeated(head, base) == {}
 
 
 def test_a_new_rung_is_measured_beside_the_one_before_it_on_its_device() -> None:
