@@ -14,7 +14,7 @@ from kernelwatch.detect.events import JudgedSeries, events
 from kernelwatch.detect.judging import LEVEL, judge
 from kernelwatch.detect.linked import linked, verdict_on, verdicts_of
 from kernelwatch.detect.testing import FLOOR
-from kernelwatch.history.links import Link, Session
+from kernelwatch.history.links import Link, Session, gone, gone_id
 from kernelwatch.publish.lines import Line
 from kernelwatch.publish.linked import compared, compared_with
 from kernelwatch.publish.linked import failing as failing_of
@@ -331,6 +331,28 @@ def test_a_launch_fails_until_a_later_commit_says_better() -> None:
     assert failing(first, step(1, unjudged=wrong)) == [("row/b", 1, "it hung"), ("row/a x", 2, "wrong")]
     linked_again = step(1, a_link(0.0, cell="row/a x"))
     assert failing(linked_again, first) == [("row/b", 1, "it hung")]
+
+
+@pytest.mark.parametrize(
+    ("later", "is_gone"),
+    [
+        ({}, True),
+        ({"new": ("row/a x",)}, False),
+        ({"new": ("row/a",)}, False),  # the whole rung
+        ({"new": ("row/ab",)}, True),
+        ({"links": (a_link(0.0, cell="row/a x"),)}, False),
+        ({"links": (a_link(0.0, cell="row/a y"),)}, True),
+        ({"links": (replace(a_link(0.0, cell="row/a x"), control=True),)}, True),  # of the commits beside it
+    ],
+)
+def test_a_cell_is_gone_until_it_is_back(later: dict[str, Any], is_gone: bool) -> None:
+    sessions = [a_session(0, 1, gone=("row/a x",)), replace(a_session(1, 2), **later)]
+    assert gone(sessions) == ({"row/a x": COMMITS[1]} if is_gone else {})
+
+
+def test_a_rung_that_is_gone_is_back_with_any_of_its_cells() -> None:
+    assert gone([a_session(0, 1, gone=("row/a",)), a_session(1, 2, a_link(0.0, cell="row/a x"))]) == {}
+    assert gone_id("c" * 40, "time_it(1) [py3.11]") == gone_id("c" * 40, "time_it(1)")  # whichever environment
 
 
 def test_the_newest_launches_are_compared_with_those_of_an_earlier_commit() -> None:
