@@ -189,3 +189,18 @@ def test_a_count_of_an_unchanged_binary_is_blamed_on_no_commit(after: dict[str, 
         told.append((1.0 + at, Record("host", str(at), {}, cells)))
     (step,) = steps.find(results_of(told, counted, "exact", "memory").points, exact=True)
     assert step.kind == kind
+
+
+def test_the_binary_of_a_rung_is_known_if_all_of_its_targets_compile() -> None:
+    """What fails on both sides may have changed all the same."""
+
+    def binary(**targets: Outcome) -> str | None:
+        cells = {key: measured(key, one, "a static") for arch, one in targets.items() if (key := f"a/b float32 {arch}")}
+        return Record("host", "c", {}, cells).binaries.get("a/b float32")
+
+    known = binary(sm_80=compiled("a"), sm_90=compiled("b"))
+    assert known
+    assert binary(sm_80=compiled("a"), sm_90=compiled(None)) is None
+    other = compiled("b")
+    other.measurements[0]["block_threads"] = 128  # the same code, launched otherwise
+    assert binary(sm_80=compiled("a"), sm_90=other) not in (known, None)
