@@ -14,7 +14,7 @@ from kernelwatch.detect.events import JudgedSeries, events
 from kernelwatch.detect.judging import LEVEL, judge
 from kernelwatch.detect.linked import linked, verdict_on, verdicts_of
 from kernelwatch.detect.testing import FLOOR
-from kernelwatch.history.links import Link, Session, gone, gone_id
+from kernelwatch.history.links import NOT_DESCRIBED, Link, Session, gone, gone_id
 from kernelwatch.publish.lines import Line
 from kernelwatch.publish.linked import compared, compared_with
 from kernelwatch.publish.linked import failing as failing_of
@@ -353,6 +353,13 @@ def test_a_cell_is_gone_until_it_is_back(later: dict[str, Any], is_gone: bool) -
 def test_a_rung_that_is_gone_is_back_with_any_of_its_cells() -> None:
     assert gone([a_session(0, 1, gone=("row/a",)), a_session(1, 2, a_link(0.0, cell="row/a x"))]) == {}
     assert gone_id("c" * 40, "time_it(1) [py3.11]") == gone_id("c" * 40, "time_it(1)")  # whichever environment
+
+
+def test_what_was_described_later_is_asked_again_unless_it_was_told() -> None:
+    session = a_session(0, 1, a_link(0.0, cell="row/a x"), described={"row/a": "old"})
+    assert [session.lacks(f"row/a {cell}", hash) for cell in "xy" for hash in ("old", "new")] == [False] * 3 + [True]
+    assert not replace(session, unjudged={"row/a": "failed: wrong"}).lacks("row/a y", "new")
+    assert replace(session, unjudged={"row/a": NOT_DESCRIBED}).lacks("row/a y", "old")
 
 
 def test_the_newest_launches_are_compared_with_those_of_an_earlier_commit() -> None:
