@@ -2,12 +2,14 @@
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kernelwatch.history.confirmations import Confirmation, save
+from kernelwatch.history.confirmations import Confirmation, Verdicts, Word, save
 from kernelwatch.plan import beside
+from kernelwatch.publish.retired import _slower
 from tests.pages import NARROW, fits, opened
 from tests.repositories import new_project
 from tests.sums_of_rows import FAST, OTHER, OTHER_KERNEL, PLAIN, TABLE, Rows
@@ -155,3 +157,26 @@ def test_what_is_no_longer_described_is_said(tmp_path: Path, small_engine: Path,
             said = page.inner_text("[data-retired='row_sum/other']")
             assert said.startswith(f"row_sum/other, last recorded at {before[:8]}, +5.00 % slower since {after[:8]}")
             assert fits(page)
+
+
+@pytest.mark.parametrize(
+    ("newer", "told"),
+    [
+        (("row_sum/other", "c3", "confirmed", 0.02), 0.02),
+        (("row_sum/other", "c3", "confirmed", -0.02), None),  # it was faster in the end
+        (("row_sum/other", "c3", "refuted", 0.02), 0.05),
+        (("row_sum/other2", "c3", "confirmed", 0.02), 0.05),
+        (("row_sum/other", "of a branch", "confirmed", 0.02), 0.05),
+    ],
+)
+def test_what_is_no_longer_described_was_slower_by_its_newest_change(
+    newer: tuple[str, str, Word, float], told: float | None
+) -> None:
+    verdicts: Verdicts = {}
+    older: tuple[str, str, Word, float] = ("row_sum/other", "c2", "confirmed", 0.05)
+    for rung, commit, word, change in (older, newer):
+        cell = f"{rung} float32 64x64 cold"
+        verdicts[cell, "c1", commit] = Confirmation(cell, "c1", commit, word, change, change)
+    line: Any = SimpleNamespace(positions={"c1": 1, "c2": 2, "c3": 3})
+    slower = _slower("row_sum/other", verdicts, line)
+    assert (slower and slower.change) == told

@@ -14,7 +14,7 @@ from kernelwatch.detect.events import JudgedSeries, events
 from kernelwatch.detect.judging import LEVEL, judge
 from kernelwatch.detect.linked import linked, verdict_on, verdicts_of
 from kernelwatch.detect.testing import FLOOR
-from kernelwatch.history.links import Link, Session
+from kernelwatch.history.links import NOT_DESCRIBED, Link, Session, gone, gone_id
 from kernelwatch.publish.lines import Line
 from kernelwatch.publish.linked import compared, compared_with
 from kernelwatch.publish.linked import failing as failing_of
@@ -49,6 +49,11 @@ def test_steps_add_up_whichever_gpu_measured_them() -> None:
     assert error == pytest.approx(math.hypot(0.0002, 0.0002))
 
 
+def test_links_that_agree_by_chance_are_no_surer_than_each_says() -> None:
+    chain = a_chain(*(a_session(1, 2, a_link(0.02), gpu=gpu) for gpu in "abcd"))
+    assert chain.errors[-1] == pytest.approx(0.0002 / 2)
+
+
 def test_a_commit_that_changed_nothing_makes_no_launch() -> None:
     chain = a_chain(a_session(3, 4, a_link(0.02)), a_session(5, 6), a_session(8, 9, a_link(0.01)))
     assert [node.commit for node in chain.nodes] == [COMMITS[4], COMMITS[9]]
@@ -61,6 +66,21 @@ def test_an_anchor_ends_the_drift_of_the_links_between() -> None:
     anchored = a_chain(*steps, a_session(0, 10, a_link(0.0, 0.0002), kind="anchor"))
     assert abs(float(anchored.levels[-1])) < 0.0005
     assert anchored.errors[-1] < 0.001  # not 0.0002: the links and the anchor disagree
+
+
+def test_a_link_of_one_launch_with_itself_moves_no_level() -> None:
+    """An anchor between two commits whose launch is the same, as far as sessions tell."""
+    chain = a_chain(a_session(1, 2, a_link(0.02)), a_session(5, 9, a_link(0.001), kind="anchor"))
+    assert float(chain.levels[-1]) == pytest.approx(0.02)
+    assert len(chain.edges) == 1
+
+
+def test_a_step_is_compared_with_the_launch_just_before_it() -> None:
+    """Another session compared the same commit with an older one, since the cell had failed between them there."""
+    both = [a_session(2, 3, a_link(0.01), gpu="a"), a_session(1, 3, a_link(0.03), gpu="b")]
+    for order in (both, both[::-1]):
+        chain = a_chain(a_session(1, 2, a_link(0.02)), *order)
+        assert (chain.start(2), [edge.session.gpu for edge in chain.at_node(2)]) == (1, ["H200 a"])
 
 
 def test_a_launch_that_is_back_is_as_fast_as_before_whatever_its_links_measured() -> None:
@@ -105,6 +125,13 @@ def test_many_small_steps_are_one_gradual_change_and_noise_is_none() -> None:
         noise = [a_session(at, at + 1, a_link(rng.gauss(0, 0.0004), 0.0004)) for at in range(40)]
         told += len(a_chain(*noise).gradual())
     assert told == 0
+
+
+def test_a_gradual_change_is_found_on_either_side_of_a_gap() -> None:
+    slow = [a_session(at, at + 1, a_link(0.0015, 0.0003)) for at in range(10)]
+    gap = a_session(20, 21, unjudged={"op/rung": "failed: wrong"})
+    later = [a_session(at, at + 1, a_link(0.0015, 0.0003)) for at in range(30, 40)]
+    assert a_chain(*slow, gap, *later).gradual() == [(0, 10), (11, 21)]
 
 
 def test_the_interval_of_a_change_rests_on_its_own_links_and_not_on_later_ones() -> None:
@@ -165,7 +192,8 @@ def test_a_change_of_one_link_has_the_interval_of_that_link_however_many_follow(
 @pytest.mark.parametrize("sign", [1, -1])
 def test_a_change_of_a_link_says_by_how_much_its_interval_and_its_control_pass(sign: int) -> None:
     control = replace(a_link(0.001, cell="op/other float32 8x8 cold"), control=True)
-    session = a_session(1, 2, a_link(0.03 * sign), control)
+    loud = replace(a_link(0.02, cell="op/c float32 8x8 cold"), control=True, device="cpu")  # says nothing of a GPU
+    session = a_session(1, 2, a_link(0.03 * sign), control, loud)
     [series] = linked([], {"m": chains([session], POSITIONS)}, "main")
     [change] = series.changes()
     interval, against = change.step.tests
@@ -175,10 +203,27 @@ def test_a_change_of_a_link_says_by_how_much_its_interval_and_its_control_pass(s
     assert (against.value, against.bound) == pytest.approx((math.expm1(0.03), math.expm1(0.001)))
 
 
+def test_what_the_next_link_will_show_follows_from_the_typical_one() -> None:
+    errors = (0.0001, 0.0004, 0.003)
+    chain = a_chain(*(a_session(at, at + 1, a_link(0.0, error)) for at, error in enumerate(errors)))
+    [series] = linked([], {"m": {CELL: chain}}, "main")
+    assert series.smallest == pytest.approx(math.exp(2 * chain.edges[1].judged.half()) * (1 + FLOOR) - 1)
+
+
 def test_links_confirm_and_refute_what_a_full_run_flagged() -> None:
     known = verdicts_of([a_session(1, 2, a_link(0.03)), a_session(3, 4, a_link(0.0001))])
     assert known[CELL, COMMITS[1], COMMITS[2]].word == "confirmed"
     assert known[CELL, COMMITS[3], COMMITS[4]].word == "refuted"
+
+
+def test_what_leads_over_a_gap_is_known_as_well_as_the_link_that_spans_it() -> None:
+    chain = a_chain(
+        a_session(1, 2, a_link(0.01)),
+        a_session(3, 4, unjudged={"op/rung": "failed: wrong"}),
+        a_session(0, 9, a_link(0.03), kind="anchor"),
+    )
+    assert chain.at_node(2) == []
+    assert chain.freedom(1, 2) == 5
 
 
 def test_links_of_another_branch_are_not_joined() -> None:
@@ -237,6 +282,7 @@ def test_a_commit_that_was_not_asked_breaks_the_chain_unless_the_launch_is_the_s
         chain = chains(own, POSITIONS, [COMMITS[4], COMMITS[6]])[CELL]
         assert [node.commit for node in chain.nodes] == [COMMITS[2], COMMITS[6], COMMITS[9]]
         assert chain.pieces == pieces
+    assert chains(own, POSITIONS, [COMMITS[0]])[CELL].pieces[0] == 0  # nothing lies before it
 
 
 def test_each_piece_has_the_seconds_of_its_own_gpu_and_undoes_no_other_one() -> None:
@@ -285,6 +331,35 @@ def test_a_launch_fails_until_a_later_commit_says_better() -> None:
     assert failing(first, step(1, unjudged=wrong)) == [("row/b", 1, "it hung"), ("row/a x", 2, "wrong")]
     linked_again = step(1, a_link(0.0, cell="row/a x"))
     assert failing(linked_again, first) == [("row/b", 1, "it hung")]
+
+
+@pytest.mark.parametrize(
+    ("later", "is_gone"),
+    [
+        ({}, True),
+        ({"new": ("row/a x",)}, False),
+        ({"new": ("row/a",)}, False),  # the whole rung
+        ({"new": ("row/ab",)}, True),
+        ({"links": (a_link(0.0, cell="row/a x"),)}, False),
+        ({"links": (a_link(0.0, cell="row/a y"),)}, True),
+        ({"links": (replace(a_link(0.0, cell="row/a x"), control=True),)}, True),  # of the commits beside it
+    ],
+)
+def test_a_cell_is_gone_until_it_is_back(later: dict[str, Any], is_gone: bool) -> None:
+    sessions = [a_session(0, 1, gone=("row/a x",)), replace(a_session(1, 2), **later)]
+    assert gone(sessions) == ({"row/a x": COMMITS[1]} if is_gone else {})
+
+
+def test_a_rung_that_is_gone_is_back_with_any_of_its_cells() -> None:
+    assert gone([a_session(0, 1, gone=("row/a",)), a_session(1, 2, a_link(0.0, cell="row/a x"))]) == {}
+    assert gone_id("c" * 40, "time_it(1) [py3.11]") == gone_id("c" * 40, "time_it(1)")  # whichever environment
+
+
+def test_what_was_described_later_is_asked_again_unless_it_was_told() -> None:
+    session = a_session(0, 1, a_link(0.0, cell="row/a x"), described={"row/a": "old"})
+    assert [session.lacks(f"row/a {cell}", hash) for cell in "xy" for hash in ("old", "new")] == [False] * 3 + [True]
+    assert not replace(session, unjudged={"row/a": "failed: wrong"}).lacks("row/a y", "new")
+    assert replace(session, unjudged={"row/a": NOT_DESCRIBED}).lacks("row/a y", "old")
 
 
 def test_the_newest_launches_are_compared_with_those_of_an_earlier_commit() -> None:

@@ -12,11 +12,13 @@ import gpukernels
 from benchmarks.project import PROJECT
 from kernelwatch.comparison import bisect, exact
 from kernelwatch.comparison.changes import changes, classify, read
-from kernelwatch.comparison.choice import by_pattern, cells_of, choose, main_types
+from kernelwatch.comparison.choice import before_in_ladder, by_pattern, cells_of, choose, main_types
 from kernelwatch.comparison.paired import Side
 from kernelwatch.comparison.verdict import undescribed
 from kernelwatch.plan.cells import plan, timed
+from kernelwatch.run.outcome import Group, Outcome
 from kernelwatch.system.errors import UserError
+from kernelwatch.timing.record import Measurement
 from tests.repositories import (
     ROOT,
     copy_into,
@@ -55,6 +57,30 @@ def test_which_series_are_judged_is_the_pages_business() -> None:
     assert registers.verdict(8.0, 9.0) == "changed"
     assert spills.verdict(math.nan, 0.0) == spills.verdict("does not compile", "nor this") == "n/a"
     assert spills.verdict(0.0, "does not compile") == "failed"
+    assert spills.verdict("does not compile", 0.0) == "repaired"
+
+
+def test_a_rung_that_compiles_for_some_targets_only_has_no_binary() -> None:
+    """The others may be the same on both sides, which says nothing of the one that failed."""
+    outcomes = {
+        "transpose/padded float32 sm_80": Outcome("ok", "", [Measurement(process=0, cubin_sha256="same")]),
+        "transpose/padded float32 sm_90": Outcome("failed", "error: no such instruction"),
+        "transpose/tiled float32 sm_80": Outcome("ok", "", [Measurement(process=0, cubin_sha256="other")]),
+    }
+    assert [*exact._binaries([Group("transpose static", outcomes, {})])] == ["transpose/tiled"]
+
+
+def test_a_new_rung_repeats_its_work_no_otherwise_than_before() -> None:
+    base, head = (exact.Figures({}, {}, {}, {"transpose/padded": 64} | new) for new in ({}, {"transpose/new": 32}))
+    assert exact.repeated(base, head) == exact.repeated(head, base) == {}
+
+
+def test_a_new_rung_is_measured_beside_the_one_before_it_on_its_device() -> None:
+    for problem in PROJECT.problems:
+        before: dict[str, str] = {}
+        for rung in problem.rungs:
+            assert before_in_ladder(PROJECT, f"{problem.name}/{rung.name}") == before.get(rung.device, "")
+            before[rung.device] = f"{problem.name}/{rung.name}"
 
 
 def test_cells_have_a_control_beside_them() -> None:

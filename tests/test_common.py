@@ -53,6 +53,10 @@ def test_what_many_unchanged_cells_do_too_is_the_environments() -> None:
     assert step.change == pytest.approx(0.05, abs=1e-3)
     assert step.after == pytest.approx(1.03 * 1.05e-5, rel=1e-3)  # as recorded
     assert {change.series.benchmark for change in environment.changes} == {f"same {at}" for at in range(CELLS)}
+    elsewhere = [
+        dataclasses.replace(each, own={"c3"}) for each in same
+    ]  # a branch that has the commit from another one
+    assert [move.changes for move in common.moves(elsewhere)] == [()]
     assert environment.why == f"{CELLS} of {CELLS} cells whose binary is the same moved by +3.03% too"
     alone = judged_events([*moved, slower])
     assert [(event.kind, len(event.changes)) for event in alone] == [("regression", 3)]
@@ -97,6 +101,19 @@ def test_what_one_cell_alone_does_slowly_is_its_own_and_what_most_do_the_machine
     assert drifting_events([0.1] * 4 + [0.0] * 5) == ["regression"]
     assert drifting_events([-0.1] * CELLS) == ["regression"]
     assert drifting_events([0.1] * 4) == ["regression"]  # too few to tell
+
+
+def test_the_environment_may_move_after_another_one_began() -> None:
+    """The driver changed before the common move: the commits on both sides of the move have the same one."""
+    same = [judged_cell(f"same {at}", history_of(1.03), None) for at in range(CELLS)]
+    for at, each in enumerate(same):
+        old = [
+            dataclasses.replace(one, point=dataclasses.replace(one.point, conditions='{"driver": "570"}'))
+            for one in each.results[:3]
+        ]
+        same[at] = dataclasses.replace(each, results=(*old, *each.results[3:]))
+    (move,) = common.moves(same)
+    assert (move.place[2:], len(move.changes)) == ((STEP - 1, STEP), CELLS)
 
 
 @pytest.mark.parametrize("different", ["few", "machine", "conditions", "directions"])

@@ -14,6 +14,7 @@ import pytest
 
 from benchmarks.project import PROJECT
 from kernelwatch.commands import confirming, shown
+from kernelwatch.commands.confirming import LATE, Events
 from kernelwatch.comparison import confirm as module
 from kernelwatch.comparison.confirm import Flag, confirm
 from kernelwatch.history import confirmations
@@ -319,3 +320,32 @@ def test_a_true_step_is_confirmed_and_a_disturbed_run_refuted_and_measured_again
         assert again == pytest.approx(usual, rel=0.01)
     words = {(verdict.after[:8], verdict.word) for verdict in confirmations.read(folder).values()}
     assert words >= {(step, "confirmed"), (begin, "refuted"), (end, "refuted")}
+
+
+@pytest.mark.parametrize(
+    ("own", "change", "commits", "is_new"),
+    [
+        ({}, {}, ["main 9"], True),  # it shows some commits after its own
+        ({}, {"later": LATE + 1}, ["main 9"], False),
+        ({}, {"later": LATE + 1}, ["main 3"], True),  # the run measured its own commit
+        ({}, {"verdict": {"word": "refuted"}}, ["main 9"], False),
+        ({}, {"verdict": {"word": "not decided"}}, ["main 9"], True),
+        ({}, {"place": {"machine": "other"}}, ["main 3"], False),
+        ({"kind": "environment"}, {}, ["main 3"], False),
+        ({}, {}, ["feature 9"], False),  # a run of another line of commits
+        ({"branch": "feature"}, {}, ["main 9"], False),
+        ({"branch": "feature"}, {}, ["feature 9"], True),
+    ],
+)
+def test_which_events_are_new_to_a_run(
+    tmp_path: Path, own: dict[str, str], change: dict[str, Any], commits: list[str], is_new: bool
+) -> None:
+    place, names = {"machine": "host"}, {"cell": "a/b float32 8x8 cold", "from": "main 2", "to": "main 3"}
+    told = {"place": place, "later": LATE, "change": 0.1, "verdict": None, **names, **change}
+    older = {**told, "later": 3 * LATE}  # another series, which was measured at more commits
+    event: dict[str, Any] = {"kind": "regression", "branch": "main", "changes": [told, older]} | own
+    event |= {name: {"hash": "main 3"} for name in ("first", "last")}
+    lines = [{"name": "main", "configured": True}, {"name": "feature", "configured": False, "commits": ["feature 9"]}]
+    page = tmp_path / "events.json"
+    page.write_text(json.dumps({"events": [event], "lines": lines}))
+    assert Events(page, commits, "host").now() == [event] * is_new

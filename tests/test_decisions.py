@@ -453,6 +453,27 @@ def test_a_comparison_knows_what_was_accepted_and_announced(accepted: Decided) -
     assert not larger.covers
 
 
+@pytest.mark.parametrize("sign", [1, -1])
+def test_what_a_decision_covers_of_a_comparison_ends_on_the_worse_side(sign: int) -> None:
+    """`sign`: -1 for a rate, of which less is worse. Two commits allow their sizes together."""
+    commits = ["a" * 40, "b" * 40]
+    own = [Accepted(change_id("m", ["x"], commit), "x", 0.1 * sign, (0.08 * sign, 0.12 * sign)) for commit in commits]
+    accepted = {each.id: (Decision(each.id, "Ada", "now", "why", (each,)), each) for each in own}
+    one, both = (consents.Consents("m", commits[:count], accepted) for count in (1, 2))
+    allowed = (1 + 0.12 * sign) ** 2 - 1
+    for told, least, covers in (
+        (one, 0.11 * sign, True),
+        (one, 0.13 * sign, False),
+        (both, 0.13 * sign, True),
+        (both, allowed + 0.001 * sign, False),
+        (both, allowed - 0.001 * sign, True),
+    ):
+        said = told.of(["x"], ["x"], least, sign)
+        assert said
+        assert said.covers is covers
+    assert one.of(["y"], ["y"], 0.01 * sign, sign) is None
+
+
 def test_an_exact_figure_of_a_comparison_has_the_name_of_its_series(accepted: Decided) -> None:
     """So that a decision on it is found: the id of the published change."""
     (change,) = (each for each in accepted.events()[MADE_UP]["changes"] if each["exact"])

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from kernelwatch.commands.confirming import Events
-from kernelwatch.commands.shown import code_of
+from kernelwatch.commands.shown import code_of, has_figures
+from kernelwatch.detect.evidence import ABSENT
 from kernelwatch.history.failures import SuiteFailure
 from kernelwatch.system.errors import CANNOT
 from tests.pages import marks, opened, view
@@ -415,6 +416,11 @@ def test_a_run_whose_cells_are_all_not_taken_is_not_green(rows: Rows) -> None:
     said = rows.kernelwatch("bench", "--all", "--no-gate", code=2)
     assert "row_sum/plain float32 64x64 cold: never" in said
     assert "no cell gave a figure" in said
+
+
+def test_one_value_of_one_benchmark_is_a_figure(tmp_path: Path) -> None:
+    for unjudged, is_figure in (([["one commit is measured", 1]], True), ([[ABSENT, 1]], False)):
+        assert has_figures(tmp_path, [], [], [{"series": 1, "unjudged": unjudged}]) is is_figure
 
 
 def test_a_fault_of_a_description_is_told_by_its_line(rows: Rows) -> None:

@@ -2,6 +2,7 @@
 
 import math
 import subprocess
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,7 +18,7 @@ from kernelwatch.detect.judging import judge
 from kernelwatch.detect.linked import linked, verdicts_of
 from kernelwatch.detect.point import Point
 from kernelwatch.detect.results import Result
-from kernelwatch.history.links import UNDIRECTED
+from kernelwatch.history.links import UNDIRECTED, Session
 from tests.repositories import new_project
 from tests.sums_of_rows import KERNEL, OTHER, PLAIN, Rows
 from tests.test_chain import CELL as LINK
@@ -217,10 +218,14 @@ def test_a_number_that_no_float_holds_has_failed_and_the_others_are_compared(
     assert "suite.track_rate" in told
 
 
-def test_what_is_left_of_a_regression_is_not_fixed_however_noisy_other_links_are() -> None:
-    noise = [a_session(at, at + 1, a_link(0.0, 0.01)) for at in range(10, 20)]
+@pytest.mark.parametrize("rate", [False, True])
+def test_what_is_left_of_a_regression_is_not_fixed_however_noisy_other_links_are(rate: bool) -> None:
+    def step(at: int, log: float, error: float = 0.0002) -> Session:
+        return a_session(at, at + 1, replace(a_link(log, error), rate=rate))
+
+    noise = [step(at, 0.0, 0.01) for at in range(10, 20)]
     for left, is_fixed in ((0.02, False), (0.0, True), (-0.02, True)):
-        own = [a_session(1, 2, a_link(0.05)), a_session(5, 6, a_link(left - 0.05)), *noise]
+        own = [step(1, 0.05), step(5, left - 0.05), *noise]
         [series] = linked([], {"m": chains(own, POSITIONS)}, "main")
         slower = series.changes()[0]
         assert (slower.kind, slower.back is not None) == ("regression", is_fixed)

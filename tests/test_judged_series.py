@@ -92,12 +92,15 @@ def test_a_level_of_a_few_commits_shows_soon_after_a_change_of_the_conditions(tu
 
 def test_the_interval_of_a_change_is_what_its_results_allow() -> None:
     """Student's t, of what the processes say or how the results differ, whichever is more."""
-    points = [Point(at, value, spread) for at, (value, spread) in enumerate([(1.0, 0.01)] * 3 + [(1.1, 0.02)] * 4)]
+    points = [Point(at, value, spread) for at, (value, spread) in enumerate([(1.0, 0.01)] * 4 + [(1.1, 0.02)] * 5)]
     results = tuple(Result(f"c{point.commit}", point) for point in points)
     series = events.JudgedSeries("a.b", {}, {}, False, False, results)
-    change = events.Change(series, Step(3, "step", 1.0, 1.1, 0.01), levels=(0, 7))
-    half = 2.570581835636314 * math.hypot(0.01 / math.sqrt(3), 0.02 / math.sqrt(4))  # of 7 - 2 degrees of freedom
+    change = events.Change(series, Step(4, "step", 1.0, 1.1, 0.01), levels=(0, 9))
+    half = 2.364624251592785 * math.hypot(0.01 / math.sqrt(4), 0.02 / math.sqrt(5))  # of 9 - 2 degrees of freedom
     assert change.interval == pytest.approx((1.1 * math.exp(-half) - 1, 1.1 * math.exp(half) - 1))
+    few = dataclasses.replace(change, levels=(3, 5))
+    half = 2.570581835636314 * math.hypot(0.01, 0.02)  # of 6 - 1 degrees of freedom, of the processes of one result
+    assert few.interval == pytest.approx((1.1 * math.exp(-half) - 1, 1.1 * math.exp(half) - 1))
     apart = [dataclasses.replace(point, value=point.value * (1 + 0.1 * (point.commit % 2))) for point in points]
     wide = tuple(Result(f"c{point.commit}", point) for point in apart)
     low, high = dataclasses.replace(change, series=dataclasses.replace(series, results=wide)).interval
@@ -107,6 +110,42 @@ def test_the_interval_of_a_change_is_what_its_results_allow() -> None:
     unknown = tuple(Result(f"c{at}", Point(at, value)) for at, value in enumerate((1.0, 1.1)))
     lonely = dataclasses.replace(series, results=unknown)
     assert all(map(math.isnan, events.Change(lonely, Step(1, "step", 1.0, 1.1, 0.01), levels=(0, 2)).interval))
+
+
+def test_a_change_between_two_measured_commits_joins_the_larger_event_there() -> None:
+    """It may have come with any commit after the first of them, but not with that one."""
+
+    def one(name: str, at: int, *commits: int) -> events.Change:
+        results = tuple(Result(f"c{commit}", Point(commit, 1.0)) for commit in commits)
+        series = events.JudgedSeries(name, {}, {}, False, False, results)
+        return events.Change(series, Step(at, "step", 1.0, 1.1, 0.01))
+
+    own = [one(name, 2, 8, 9, 10, 11) for name in ("first", "second", "another")]
+    third = one("third", 3, 8, 9, 10, 11)
+    wide, narrow = one("wide", 1, 8, 12), one("narrow", 1, 10, 12)
+    told = events.events([*own, third, wide, narrow])
+    assert [(event.last, {change.series.benchmark for change in event.changes}) for event in told] == [
+        ("c11", {"third", "narrow"}),
+        ("c10", {"first", "second", "another", "wide"}),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("begin", "end", "count", "suspects"),
+    [
+        (0, 20, 20, ()),  # too long for a disturbance
+        (7, 20, 20, (7, 8, 9)),
+        (0, 12, 20, (10, 11)),
+        (5, 15, 20, (10, 11, 12, 13, 14)),  # of two alike the later
+        (5, 15, 15, (5, 6, 7, 8, 9)),  # which nothing has ended yet
+        (4, 16, 20, ()),
+    ],
+)
+def test_a_disturbance_met_the_shorter_level(begin: int, end: int, count: int, suspects: tuple[int, ...]) -> None:
+    results = tuple(Result(f"c{at}", Point(at, 1.0)) for at in range(count))
+    series = events.JudgedSeries("a.b", {}, {}, False, False, results)
+    change = events.Change(series, Step(10, "step", 1.0, 1.1, 0.01), levels=(begin, end))
+    assert change.suspects == [f"c{at}" for at in suspects]
 
 
 def test_a_points_spread_is_the_standard_error_of_its_processes() -> None:
@@ -166,3 +205,18 @@ def test_what_makes_no_code_excuses_no_exact_figure(package: str, kind: str) -> 
         told.append((32.0 + at, Record("host", str(at), facts, cells)))
     (step,) = steps.find(results_of(told, key, "exact").points, exact=True)
     assert step.kind == kind
+
+
+def test_the_binary_of_a_rung_is_known_if_all_of_its_targets_compile() -> None:
+    """What fails on both sides may have changed all the same."""
+
+    def binary(**targets: Outcome) -> str | None:
+        cells = {key: measured(key, one, "a static") for arch, one in targets.items() if (key := f"a/b float32 {arch}")}
+        return Record("host", "c", {}, cells).binaries.get("a/b float32")
+
+    known = binary(sm_80=compiled("a"), sm_90=compiled("b"))
+    assert known
+    assert binary(sm_80=compiled("a"), sm_90=compiled(None)) is None
+    other = compiled("b")
+    other.measurements[0]["block_threads"] = 128  # the same code, launched otherwise
+    assert binary(sm_80=compiled("a"), sm_90=other) not in (known, None)

@@ -451,6 +451,13 @@ def test_a_type_or_architecture_that_is_gone_is_a_difference() -> None:
     assert exact_report(never, never).code == 0  # neither side has it
 
 
+def test_a_package_that_only_later_commits_import_is_no_other_condition() -> None:
+    name = f"{outcome.IMPORT}scipy"
+    assert outcome.alike({"gpu": "a"}, {"gpu": "a", name: "1.15"})
+    assert not outcome.alike({"gpu": "a", name: "1.14"}, {"gpu": "a", name: "1.15"})
+    assert not outcome.alike({"gpu": "a"}, {"gpu": "a", "cores": "8"})
+
+
 def test_half_the_work_is_not_better() -> None:
     """A launch repeats the work as often as its declaration says: 64 times, then 32."""
     requests = registers("float32", "4096x4096", "access.Transpose.track_requests")

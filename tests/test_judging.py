@@ -79,6 +79,17 @@ def test_a_change_is_doubtful_if_a_control_moved_too() -> None:
     assert (told.word, told.why) == ("cannot tell", "moved, alike on both sides, moved by +2.02 %")
 
 
+def test_the_control_that_moved_most_counts_in_whichever_direction() -> None:
+    slower = a_link("slower", [0.03, 0.0302, 0.0299, 0.03])
+    moved = [
+        a_link(name, [log + each for each in QUIET[0]], identities=("x", "x"), control=True)
+        for name, log in (("a little", 0.008), ("most", -0.02), ("less", 0.01))
+    ]
+    told = judge(a_session(slower, *moved))["slower"]
+    assert told.why == "most, alike on both sides, moved by -1.98 %"
+    assert told.error > 0.019
+
+
 def test_a_control_of_the_cpu_says_nothing_of_a_gpu_and_neither_does_its_noise() -> None:
     slower = [a_link(f"slower {at}", [0.03, 0.0302, 0.0299, 0.03]) for at in range(6)]
     moved = a_link("moved", [0.2, 0.201, 0.199, 0.2], identities=("x", "x"), control=True, device="cpu")
@@ -108,6 +119,7 @@ def test_the_same_launch_is_no_slower_whatever_its_times_say() -> None:
     told = judge(a_session(a_link("own", [0.03, 0.0302, 0.0299, 0.03], identities=("x", "x"))))["own"]
     assert told.word == "cannot tell"
     assert "launch the same" in told.why
+    assert told.error > 0.03  # so that it moves no level
 
 
 def test_four_turns_that_agree_by_chance_are_not_taken_at_their_word() -> None:

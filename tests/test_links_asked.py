@@ -18,7 +18,7 @@ from kernelwatch.commands.link import code_of, foretold, show, standing_of
 from kernelwatch.comparison import changes, linking
 from kernelwatch.detect.chain import chains
 from kernelwatch.history import links
-from kernelwatch.history.links import Link, Session
+from kernelwatch.history.links import NOT_HERE, Link, Session
 from kernelwatch.plan.project import load
 from kernelwatch.publish.linked import failing as failing_of
 from kernelwatch.publish.linked import lost
@@ -27,7 +27,7 @@ from kernelwatch.system import cache
 from kernelwatch.system.errors import CANNOT
 from tests.repositories import new_project, rewrite, without_modules
 from tests.sums_of_rows import FAST, KERNEL, OTHER, OTHER_KERNEL, PLAIN, SLOW, Rows
-from tests.test_chain import a_link, a_session
+from tests.test_chain import COMMITS, a_link, a_session
 from tests.test_links import BOTH, CELL, published
 
 
@@ -375,6 +375,32 @@ def test_trees_are_asked_at_the_same_time_under_one_lock(monkeypatch: pytest.Mon
     monkeypatch.setattr(changes, "gpu_here", lambda: "another GPU")  # whose kernels may be others
     changes.launches(PROJECT, dict.fromkeys(trees, cells))
     assert asked.count((trees[0], cells[0].key)) == 2
+
+
+def test_what_decides_the_exit_code_of_links() -> None:
+    slower, still, unsure = a_link(0.03), a_link(0.0), a_link(0.02, 0.02)
+    left = {"op/rung": "CPU cells were not asked for"}
+    for code, sessions in (
+        (1, [a_session(1, 2, slower)]),
+        (0, [a_session(1, 2, slower), a_session(1, 2, still)]),  # measured again
+        (1, [a_session(1, 2, still), a_session(1, 2, slower)]),
+        (1, [a_session(1, 2, slower), a_session(2, 3, still)]),  # another commit
+        (1, [a_session(1, 2, slower), a_session(1, 2, unjudged=left)]),  # which asked for less
+        (0, [a_session(1, 2, unjudged=left), a_session(1, 2, still)]),
+        (0, [a_session(1, 2, still), a_session(1, 2, unjudged={"op/rung": NOT_HERE})]),
+        (2, [a_session(1, 2, unjudged={"op/rung": NOT_HERE})]),
+        (0, [a_session(1, 2, still), a_session(0, 2, slower, kind="anchor")]),  # the level says what came of it
+        (2, [a_session(1, 2, still), a_session(0, 2, unjudged={CELL: "failed: wrong"}, kind="anchor")]),
+        (2, [a_session(1, 2, unsure)]),
+        (2, [a_session(1, 2, still, unjudged={"op/other": "its process was killed"})]),
+        (0, [a_session(1, 2, still, unjudged={"op/other": "repaired: wrong"})]),
+        (2, [a_session(1, 2, slower, unjudged={"op/other": "failed: wrong"})]),
+        (0, []),
+    ):
+        assert code_of(sessions) == code, sessions
+    place = COMMITS[2], still.cell
+    assert [code_of([a_session(1, 2, still)], {place: is_open}) for is_open in (True, False)] == [1, 0]
+    assert [code_of([a_session(1, 2, slower)], {place: is_open}) for is_open in (True, False)] == [1, 0]
 
 
 def test_a_regression_that_is_open_somewhere_is_open() -> None:

@@ -285,3 +285,22 @@ def test_a_side_that_fails_later_on_is_not_told_of(synthetic: type[Synthetic], m
 def test_the_first_bad_one(verdicts: str, found: tuple[int, int, list[int]]) -> None:
     words = {"g": "good", "b": "bad", "?": "cannot tell"}
     assert bisect.first_bad(len(verdicts), lambda at: words[verdicts[at]]) == found
+
+
+def test_the_detectable_change_lies_beyond_the_floor() -> None:
+    judged = paired.Judged("cannot tell", ratio=paired.Interval(0.0, 0.01, 0.02), floor=math.log1p(0.005))
+    assert judged.detectable == pytest.approx(1.005 * math.exp(0.02) - 1)
+
+
+@pytest.mark.parametrize(("log", "is_alike"), [(0.004, True), (-0.004, True), (0.006, False), (-0.006, False)])
+def test_cells_that_launch_the_same_are_alike_unless_their_times_differ(log: float, is_alike: bool) -> None:
+    (cell,) = cells("gpu", "padded")
+    both = ({"seconds": 1.0, "identity": "x"}, {"seconds": math.exp(log), "identity": "x"})
+    assert paired.Pairs(cell, {0: both}).is_alike is is_alike  # type: ignore[dict-item]
+
+
+def test_a_control_whose_own_launch_differs_makes_nothing_doubtful(synthetic: type[Synthetic]) -> None:
+    synthetic.same = frozenset()
+    slower = {"numpy": 1.08, "canary": 1.0}
+    words = compared(synthetic, lambda side, rung, _: slower.get(rung, 1.03) if side == "head" else 1.0)
+    assert {words[f"rung{at}"] for at in range(5)} == {"worse"}

@@ -250,8 +250,7 @@ class States:
         left = [each for each in own if each.state != "refuted"]
         if not left:
             return replace(first, verdict=None)
-        still = [each for each in left if each.is_open] or [each for each in left if each.state == "accepted"]
-        still = still or [each for each in left if each.ended is None] or left
+        still = [each for each in left if each.is_open] or [each for each in left if each.ended is None] or left
         if all(each.ended for each in still):
             words = "; ".join(dict.fromkeys(each.words for each in still))
         else:
