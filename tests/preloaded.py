@@ -302,7 +302,8 @@ def _keep_bytecode(folder: Path) -> None:
         kept = folder / hashlib.sha256(data).hexdigest()
         with suppress(OSError, EOFError, ValueError):
             code: types.CodeType = marshal.loads(kept.read_bytes())
-            _imp._fix_co_filename(code, path)  # as the import system does for a folder that was moved
+            # As the import system does for a folder that was moved.
+            _imp._fix_co_filename(code, path)  # type: ignore[attr-defined]
             return code
         code = compile_source(self, data, path)
         fresh = kept.with_suffix(f".{os.getpid()}")
