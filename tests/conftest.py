@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 # times CPU rungs, which has as many as cores, sleep soon; and so do OpenMP's, which wait for each other.
 os.environ |= {"OPENBLAS_NUM_THREADS": "1", "OPENBLAS_THREAD_TIMEOUT": "4", "OMP_WAIT_POLICY": "passive"}
 
+# Each pytest that a test starts would import asyncio for a plugin that no test here uses, a quarter of its start.
+os.environ["PYTEST_ADDOPTS"] = f"{os.environ.get('PYTEST_ADDOPTS', '')} -p no:anyio".strip()
+
 # The tests start hundreds of processes: each would compile the engine's modules anew if no bytecode were written.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 

@@ -8,12 +8,16 @@ This file, run as a script, is the process that forks: it reads requests as line
 of JSON.
 """
 
+import _imp
 import atexit
 import copy
 import functools
 import gc
+import hashlib
 import importlib
+import importlib.machinery
 import json
+import marshal
 import math
 import os
 import runpy
@@ -35,6 +39,8 @@ EARLY = (
     *("ml_dtypes", "sqlite3", "filelock", "asv.main", "rich.console", "rich.progress", "rich.table", "scipy.special"),
     *("asv_runner.check", "asv_runner.discovery", "asv_runner.run", "asv_runner.setup_cache", "pytest"),
 )
+# What compiles and reads CUDA code, if it is installed. To import it initializes no driver.
+CUDA = ("cuda.core", "cuda.pathfinder", "cuda.bindings.driver", "elftools.elf.elffile", "elftools.elf.sections")
 # Modules of the engine that import most others, and none that adds to asv.
 ENGINE = (
     *("publish.command", "comparison.verdict", "comparison.linking", "comparison.bisect", "comparison.confirm"),
@@ -283,6 +289,33 @@ def _close_all_but(*kept: int) -> None:
                 os.close(int(name))
 
 
+# --- bytecode ---------------------------------------------------------------------------------------------------------
+
+
+def _keep_bytecode(folder: Path) -> None:
+    """Have this process and its forks compile a source once, wherever copies of it lie: each command exports the trees
+    of its commits anew, and compiling their modules takes longer than all else that imports them."""
+
+    def compiled(self: Any, data: Any, path: Any, *, _optimize: int = -1) -> types.CodeType:
+        if not isinstance(data, bytes) or _optimize != -1:
+            return compile_source(self, data, path, _optimize=_optimize)
+        kept = folder / hashlib.sha256(data).hexdigest()
+        with suppress(OSError, EOFError, ValueError):
+            code: types.CodeType = marshal.loads(kept.read_bytes())
+            # As the import system does for a folder that was moved.
+            _imp._fix_co_filename(code, path)  # type: ignore[attr-defined]
+            return code
+        code = compile_source(self, data, path)
+        fresh = kept.with_suffix(f".{os.getpid()}")
+        with suppress(OSError):
+            fresh.write_bytes(marshal.dumps(code))
+            fresh.replace(kept)
+        return code
+
+    compile_source = importlib.machinery.SourceFileLoader.source_to_code
+    importlib.machinery.SourceFileLoader.source_to_code = compiled  # type: ignore[method-assign]
+
+
 # --- a command --------------------------------------------------------------------------------------------------------
 
 
@@ -442,4 +475,8 @@ if __name__ == "__main__":
     gc.set_threshold(100_000)  # collections while modules are imported free nothing, and forks inherit it
     for name in (*EARLY, *sys.argv[1:]):
         importlib.import_module(name)
+    for name in CUDA:
+        with suppress(ModuleNotFoundError):
+            importlib.import_module(name)
+    _keep_bytecode(Path(tempfile.mkdtemp(prefix="bytecode")))
     serve(sys.stdin, sys.stdout)

@@ -182,6 +182,16 @@ def test_a_test_that_is_stopped_leaves_no_command(tmp_path: Path, monkeypatch: p
     assert PRELOADED.run(["-m", "platform"], tmp_path, os.environ).returncode == 0
 
 
+def test_copies_of_a_module_share_its_bytecode_and_not_its_place(tmp_path: Path) -> None:
+    for name, text in (("one", "1"), ("two", "1"), ("other", "2")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "told.py").write_text(f"def tell():\n    return {text}\n")
+    program = "import told; print(told.tell(), told.__file__ == told.tell.__code__.co_filename, told.__file__)"
+    for name, number in (("one", 1), ("two", 1), ("other", 2)):
+        done = PRELOADED.run(["-c", program], tmp_path / name, {})
+        assert done.stdout == f"{number} True {tmp_path / name / 'told.py'}\n", done.stderr
+
+
 def test_a_command_in_the_background_is_a_process_of_its_own(tmp_path: Path) -> None:
     (tmp_path / "program.py").write_text(
         "import os, subprocess, sys, time\n"

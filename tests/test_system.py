@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 
 from benchmarks.project import PROJECT
+from kernelwatch.plan import build
 from kernelwatch.plan.cells import plan
 from kernelwatch.plan.devices import Budget
 from kernelwatch.run.processes import Run
@@ -172,6 +173,12 @@ def test_every_installed_distribution_has_the_version_that_python_tells() -> Non
     assert {"numpy", "asv_runner"} <= wanted.keys()
     assert installed.versions(names) == wanted
     assert installed.versions(["Asv.Runner"]) == {"Asv.Runner": wanted["asv_runner"]}
+
+
+def test_a_build_is_told_all_installed_distributions() -> None:
+    described = [found.metadata for found in importlib.metadata.distributions()]
+    wanted = sorted(f"{each['Name']}=={each['Version']}" for each in described)
+    assert build.environment()["installed"] == wanted
 
 
 def test_distributions_that_others_than_pip_installed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

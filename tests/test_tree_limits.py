@@ -6,12 +6,12 @@ import sys
 import tempfile
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
-from kernelwatch.plan.tree import Guard
+from kernelwatch.plan.tree import Guard, Places
 from kernelwatch.system import git
 from tests.repositories import processes_in, rewrite, wait_until
 from tests.sums_of_rows import FAST, SLOW, TABLE, Rows
@@ -124,6 +124,29 @@ def test_a_command_that_is_none_fails_the_build(rows: Rows, command: str, why: s
     told = rows.kernelwatch("versus", "HEAD", "HEAD", "--all", code=2)
     assert f"the build failed: `{command}`" in told
     assert why in told
+
+
+def test_what_was_imported_of_the_checkout_is_forgotten_if_the_tree_has_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A module, one of a namespace, one whose folder has another name, and one of the description."""
+    checkout, exported = tmp_path / "checkout", tmp_path / "exported"
+    files = {"kw_one": "kw_one.py", "kw_space.one": "kw_space/one.py", "kw_name": "src/__init__.py",
+             "kw_own.one": "kw_own/one.py", "kw_only": "kw_only.py"}  # fmt: skip
+    for name, file in files.items():
+        for folder in (checkout, exported) if name != "kw_only" else (checkout,):
+            (folder / file).parent.mkdir(parents=True, exist_ok=True)
+            (folder / file).touch()
+        module = ModuleType(name)
+        module.__file__ = str(checkout / file)
+        monkeypatch.setitem(sys.modules, name, module)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.setattr(sys, "meta_path", [*sys.meta_path])
+    renamed = (("kw_name", exported / "src"),)
+    guard = Guard(Places(exported, (exported,), renamed, description=exported / "kw_own"), checkout)
+    guard.install()
+    guard.watches = False
+    assert [name for name in files if name in sys.modules] == ["kw_only"]
 
 
 def test_a_file_of_the_checkout_is_told_through_any_links(tmp_path: Path) -> None:

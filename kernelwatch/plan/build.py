@@ -34,6 +34,7 @@ from kernelwatch.system.git import export, export_checkout, resolve, tree_hash
 ASV = "asv"  # as `build` of a Project: asv's own build_command
 WHEELS = ".wheels"  # the folder of a tree in which its commands put wheels
 LIMIT_S = 3600.0  # for a command of a build
+DESCRIPTIONS = ("METADATA", "PKG-INFO", "")  # of a distribution; "": an .egg-info may be a file
 # Environment variables that compilers and build backends read; their values are part of a built tree's key.
 READ = re.compile(
     r"^(CC|CXX|CPP|LD|AR|NVCC|CUDAHOSTCXX|CPATH|PATH|LIBRARY_PATH|LD_LIBRARY_PATH|SOURCE_DATE_EPOCH)$"
@@ -184,8 +185,7 @@ def _file_hash(path: Path) -> str:
 @functools.cache
 def environment() -> dict[str, object]:
     """What a build depends on besides the tree: Python, the installed distributions, compilers and their options."""
-    described = [each.metadata for each in importlib.metadata.distributions()]  # each of which is a file to parse
-    installed = sorted(f"{each['Name']}=={each['Version']}" for each in described)
+    installed = sorted("==".join(map(str, _told(each))) for each in importlib.metadata.distributions())
     compilers = {name: _version(name) for name in (os.environ.get("CXX", "c++"), os.environ.get("CC", "cc"), "nvcc")}
     variables = {name: value for name, value in sorted(os.environ.items()) if READ.search(name)}
     return {
@@ -195,6 +195,13 @@ def environment() -> dict[str, object]:
         "compilers": compilers,
         "variables": variables,
     }
+
+
+def _told(distribution: importlib.metadata.Distribution) -> tuple[str | None, ...]:
+    """The name and the version of a distribution, of whose description the parser of e-mails reads all."""
+    text = next(filter(None, map(distribution.read_text, DESCRIPTIONS)), "") or ""
+    lines = (re.search(rf"^{field}: *(.*?) *$", text, re.MULTILINE) for field in ("Name", "Version"))
+    return tuple(line[1] if line else None for line in lines)
 
 
 def _environment(by: Interpreter | None) -> dict[str, object]:

@@ -89,6 +89,12 @@ class Places:
                     return path
         return None
 
+    def names(self) -> set[str]:
+        """The top-level names under which modules of the tree can be imported, and some more."""
+        described = {self.description.name} if self.description is not None else set()
+        entries = {entry for root in self.roots if root.is_dir() for entry in os.listdir(root)}
+        return {entry.partition(".")[0] for entry in entries} | dict(self.renamed).keys() | described
+
     def module(self, path: Path) -> str:
         """The dotted name of a source file, "" if no place has it."""
         named = [*self.renamed, *([(self.description.name, self.description)] if self.description else [])]
@@ -272,8 +278,9 @@ class Guard(MetaPathFinder):
     def install(self) -> None:
         """Become the first finder, and watch the files that are opened. What is imported by then and is also a module
         of the tree is forgotten, so that it is imported again."""
+        own = self.places.names()
         for name, module in list(sys.modules.items()):
-            if self.is_stray(_origin(module)) and self.places.source(name):
+            if name.partition(".")[0] in own and self.is_stray(_origin(module)) and self.places.source(name):
                 del sys.modules[name]
         # Behind the others: this finder prefers the tree for all but Python's own modules, whose names a tree may have.
         sys.path += [str(root) for root in self.places.roots if str(root) not in sys.path]
