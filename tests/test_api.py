@@ -3,6 +3,8 @@
 import math
 import subprocess
 import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -86,7 +88,7 @@ def test_a_result_that_a_call_makes_is_moved_too() -> None:
 
 
 @pytest.mark.parametrize("cache", ["cold", "hot"])
-def test_calls_rotate_over_copies(cache: Any) -> None:
+def test_calls_rotate_over_copies(cache: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     x, out = arrays()
     places: list[tuple[int, int]] = []
 
@@ -96,7 +98,9 @@ def test_calls_rotate_over_copies(cache: Any) -> None:
         assert (x == mine).all()
         places.append((x.ctypes.data, out.ctypes.data))
         out += 1
+        now[0] += 6e-4
 
+    monkeypatch.setattr(clock, "perf_counter", lambda: now[0])
     mine = x
     found = kernelwatch.measure(look, x, out, 3, cache=cache, seconds=BRIEF)
     sets = found.conditions["copies"]
@@ -387,10 +391,48 @@ def test_a_hundredfold_work_is_slower(monkeypatch: pytest.MonkeyPatch) -> None:
     assert turned.ratio == pytest.approx(0.01)
 
 
-def test_both_get_the_same_copies_in_turns() -> None:
+def after(first: dict[int, float], usual_s: float) -> Callable[[Any], None]:
+    """A function each of whose calls takes `usual_s` by the clock that it moves, but `first` by their number."""
+    count = 0
+
+    def called(x: Any) -> None:
+        nonlocal count
+        count += 1
+        now[0] += first.get(count, usual_s)
+
+    return called
+
+
+@pytest.mark.parametrize(
+    "first", [{2: 0.01}, {1: 0.1, 2: 0.1, 3: 0.1, 4: 0.1}, {number: 1e-5 for number in range(1, 60)}, {2: 1e-8}]
+)
+def test_unusual_first_calls_move_no_figure(first: dict[int, float], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each look at the clock takes as long as a call: a sample of one call would take twice as long."""
+
+    def look() -> float:
+        now[0] += 1e-7
+        return now[0]
+
+    monkeypatch.setattr(clock, "perf_counter", look)
+    x = np.zeros(8)
+    found = kernelwatch.compare(after({}, 1e-7), after(first, 1e-7), x)
+    assert found.verdict == "same within 2 %"
+    assert found.b.seconds == pytest.approx(1e-7, rel=1e-3)
+    before = now[0]
+    kernelwatch.measure(after({number: 1e-8 for number in range(1, 3)}, 3.0), x, seconds=BRIEF)
+    assert now[0] - before < 3.0 * 2 * cpu.GROWTH  # and not 40,000 calls
+
+
+def test_both_get_the_same_copies_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[tuple[str, int]] = []
+
+    def call(name: str, x: Any) -> None:
+        seen.append((name, x.ctypes.data))
+        now[0] += 1e-3
+
+    monkeypatch.setattr(clock, "perf_counter", lambda: now[0])
     x = np.zeros(1 << 18)  # one copy of twice the cache
-    functions = [lambda x, name=name: seen.append((name, x.ctypes.data)) for name in "ab"]
+    functions = [partial(call, name) for name in "ab"]
     found = kernelwatch.compare(*functions, x, seconds=BRIEF)
     assert len({place for _, place in seen}) == 1
     turns = len(found.samples)
