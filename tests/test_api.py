@@ -4,10 +4,11 @@ import math
 import subprocess
 import sys
 from collections.abc import Callable
+from concurrent.futures import Future
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -234,6 +235,49 @@ def test_arguments_go_by_name() -> None:
     assert kernelwatch.measure("numpy:sqrt", x, out=out, processes=2, seconds=BRIEF).bytes == found.bytes
 
 
+def test_arguments_may_have_any_name() -> None:
+    x, out = arrays()
+    names: dict[str, Any] = {"function": 3, "a": x, "b": out}
+    assert kernelwatch.measure(lambda **given: given["b"], **names, seconds=BRIEF).bytes == 2 * x.nbytes
+    found = kernelwatch.compare(lambda a, b, function: a + b, lambda a, b, function: b, seconds=BRIEF, **names)
+    assert found.a.bytes == 3 * x.nbytes
+
+
+def test_a_type_or_an_image_is_no_array() -> None:
+    class Image:
+        """As of Pillow: an array whose bytes are handed out, in place of their address."""
+
+        __array_interface__: ClassVar = {"shape": (2,), "typestr": "|u1", "data": b"\1\2", "version": 3}
+
+    assert kernelwatch.measure(np.zeros, 100, np.float32, seconds=BRIEF).bytes is None
+    assert kernelwatch.measure(lambda image: image, Image(), seconds=BRIEF).bytes is None
+
+
+async def waits(x: Any) -> Any:
+    return np.sort(x)
+
+
+def yields(x: Any) -> Any:
+    yield np.sort(x)
+
+
+@pytest.mark.parametrize(
+    ("function", "said"),
+    [
+        (waits, "waits returns a coroutine, which is computed later: measure a function that waits for the result"),
+        (yields, "yields returns a generator, which"),
+        (partial(map, np.sort), "partial returns a map, which"),
+        (lambda x: Future(), "<lambda> returns a Future, which"),
+    ],
+)
+def test_what_computes_later_has_no_figure(function: Any, said: str) -> None:
+    x = np.zeros((3, 4))
+    with pytest.raises(kernelwatch.MeasureError, match=said):
+        kernelwatch.measure(function, x, seconds=BRIEF)
+    with pytest.raises(kernelwatch.MeasureError, match=said):
+        kernelwatch.compare(np.sort, function, x, seconds=BRIEF)
+
+
 class Nowhere(np.ndarray[Any, Any]):
     def __dlpack_device__(self) -> Any:
         raise BufferError("no device")
@@ -372,6 +416,30 @@ def test_rounds_under_a_limit_count_if_they_are_most(limited: int, seconds: floa
     assert found.clock_mhz == (1000.0 if limited == 3 else 1980.0)
     assert found.warnings == ((said,) if said else ())
     assert len(found.samples) == 5
+
+
+class Scaled(np.ndarray[Any, Any]):
+    """An array with an attribute, as one with a unit has."""
+
+    unit: str | None = None
+
+    def __array_finalize__(self, other: Any) -> None:
+        self.unit = getattr(other, "unit", None)
+
+
+def test_a_copy_is_of_the_class_of_its_original() -> None:
+    matrix = np.array([[1, 2], [3, 4]]).view(np.matrix)
+    record = np.rec.array([(1, 2.0)], dtype=[("i", int), ("x", float)])
+    scaled = np.arange(6.0).view(Scaled)
+    scaled.unit = "m"
+    seen: list[tuple[Any, Any, Any]] = []
+    kernelwatch.measure(lambda *copies: seen.append(copies), matrix, record, scaled[1::2], seconds=BRIEF)
+    for m, r, s in seen[:3]:
+        assert [type(one) for one in (m, r, s)] == [np.matrix, np.recarray, Scaled]
+        assert m.A1.tolist() == [1, 2, 3, 4]
+        assert (r.x.tolist(), r[0].i) == ([2.0], 1)
+        assert (s.tolist(), s.strides, s.unit) == ([1, 3, 5], (16,), "m")
+        assert not np.shares_memory(m, matrix)
 
 
 # --- compare -------------------------------------------------------------------------------------------------------
@@ -524,6 +592,19 @@ def test_a_verdict_of_several_processes(module: str) -> None:
     assert found.verdict == "slower"
     assert len(found.samples) == found.a.processes == 4
     assert "in 4 processes" in repr(found)
+
+
+def test_a_process_that_cannot_make_an_argument_anew_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Scaled, "__module__", "__main__")
+    monkeypatch.setattr(sys.modules["__main__"], "Scaled", Scaled, raising=False)
+    said = "a fresh process cannot make the function or its arguments anew, put what they need into a module: Attribute"
+    with pytest.raises(kernelwatch.MeasureError, match=f"^{said}.* 'Scaled'"):
+        kernelwatch.measure("builtins:len", [Scaled(3)], processes=2, seconds=BRIEF)
+
+
+def test_a_module_that_reads_its_input_takes_no_job(tmp_path: Path) -> None:
+    (tmp_path / "reads.py").write_text("import sys\nsaid = sys.stdin.read()\ndef f(x): assert not said\n")
+    assert kernelwatch.measure(f"{tmp_path}/reads.py:f", np.zeros(3), processes=2, seconds=BRIEF).processes == 2
 
 
 def test_what_a_process_cannot_measure(module: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -95,13 +95,17 @@ PAIR = np.dtype([("a", "f8"), ("b", "i4")])
     ("own", "expected", "said"),
     [
         (
-            np.ma.array([1.0, 9, 9], mask=[0, 1, 1]),
-            np.ma.array([1.0, 2, 3], mask=[0, 0, 0]),
+            np.ma.array([1.0, 9, 9], mask=[False, True, True]),
+            np.ma.array([1.0, 2, 3], mask=[False, False, False]),
             "its mask: 2 of 3 elements",
         ),
-        (np.array([1.0, 2.0]), np.ma.array([1.0, 2.0], mask=[0, 1]), "its mask: 1 of 2 elements wrong"),
-        (np.ma.array([1.0, 9.0], mask=[0, 1]), np.ma.array([1.0, 2.0], mask=[0, 1]), ""),
-        (np.ma.array([3.0, 9.0], mask=[0, 1]), np.ma.array([1.0, 2.0], mask=[0, 1]), "1 of 2 elements wrong"),
+        (np.array([1.0, 2.0]), np.ma.array([1.0, 2.0], mask=[False, True]), "its mask: 1 of 2 elements wrong"),
+        (np.ma.array([1.0, 9.0], mask=[False, True]), np.ma.array([1.0, 2.0], mask=[False, True]), ""),
+        (
+            np.ma.array([3.0, 9.0], mask=[False, True]),
+            np.ma.array([1.0, 2.0], mask=[False, True]),
+            "1 of 2 elements wrong",
+        ),
         (np.array([(math.nan, 1)], PAIR), np.array([(math.nan, 1)], PAIR), ""),
         (np.array([(math.nan, 2)], PAIR), np.array([(math.nan, 1)], PAIR), "field b: 1 of 1 elements wrong"),
         (np.array([(1 + 1e-12, 1)], PAIR), np.array([(1.0, 1)], PAIR), ""),

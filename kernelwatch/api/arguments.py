@@ -86,7 +86,14 @@ class Original:
             copies = [flat.as_strided(self.shape, steps, start // self.itemsize) for start in starts]
             return [copy.requires_grad_(self.array.requires_grad) for copy in copies]
         firsts = [memory[start + self.first :][: self.itemsize].view(self.array.dtype) for start in starts]
-        return [self.xp.lib.stride_tricks.as_strided(first, self.shape, self.strides) for first in firsts]
+        copies = [self.xp.lib.stride_tricks.as_strided(first, self.shape, self.strides) for first in firsts]
+        return copies if type(self.array) is self.xp.ndarray else list(map(self._of_its_class, copies))
+
+    def _of_its_class(self, copy: Any) -> Any:
+        """A copy as an array of the original's subclass, such as a matrix, whose `*` is another operation."""
+        own = copy.view(type(self.array))
+        own.__array_finalize__(self.array)  # the attributes that NumPy hands on to what is derived from an array
+        return own
 
     def fill(self, copy: Any) -> None:
         """Copy the values into such an array."""
@@ -175,13 +182,12 @@ class Rotation:
             return [self.arguments]
         memory = self.allocate(self.sets * self.set_bytes)
         bases = range(0, len(memory), self.set_bytes)
-        copies = {
-            key: one.views(memory, [base + self.starts[key] for base in bases]) for key, one in self.originals.items()
-        }
+        copies: dict[int, list[Any]] = {}
         for key, one in self.originals.items():
             try:
+                copies[key] = one.views(memory, [base + self.starts[key] for base in bases])
                 one.fill(copies[key][0])
-            except (RuntimeError, TypeError, ValueError) as error:
+            except (AttributeError, RuntimeError, TypeError, ValueError) as error:
                 raise MeasureError(f"an argument of type {_kind(one.array)} cannot be copied: {error}") from error
         words = memory.view(np.uint64).reshape(self.sets, -1)
         words[1:] = words[0]

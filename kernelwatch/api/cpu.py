@@ -29,12 +29,9 @@ class OnCpu:
     def __init__(self, name: str, function: Callable[..., object], arguments: tuple[Any, ...]) -> None:
         self.function = function
         self.warnings: list[str] = []
-        try:
-            self.returned = returned_bytes(function(*arguments), arguments)
-            start = time.perf_counter()
-            function(*arguments)
-        except Exception as error:
-            raise MeasureError(f"{name} raises {type(error).__name__}: {error}") from error
+        self.returned = returned_bytes(name, _called(name, function, arguments), arguments)
+        start = time.perf_counter()
+        _called(name, function, arguments)
         self.calls = 1
         self._fit(time.perf_counter() - start)
         self.turn = 0
@@ -80,6 +77,13 @@ class OnCpu:
         start = time.perf_counter()
         returned = [function(*arguments) for arguments in sets]
         return (time.perf_counter() - start) / len(sets), dict(enumerate(returned))
+
+
+def _called(name: str, function: Callable[..., object], arguments: tuple[Any, ...]) -> object:
+    try:
+        return function(*arguments)
+    except Exception as error:
+        raise MeasureError(f"{name} raises {type(error).__name__}: {error}") from error
 
 
 class Cpu:
