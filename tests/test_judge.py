@@ -433,6 +433,24 @@ def test_functions_are_compared_by_a_judge(own: str) -> None:
         kernelwatch.judge(f"{own}:wrong", f"{own}:root", **given)
 
 
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"rtol": float("inf")}, {"rtol": float("nan")}, {"atol": -1}, {"seconds": 0}, {"processes": 0}, {"within": 0},
+        {"device": "tpu"}, {"bytes": -1},
+    ],
+)  # fmt: skip
+def test_a_rule_without_a_meaning_is_refused(given: dict[str, Any]) -> None:
+    (name,) = given
+    with pytest.raises(ValueError, match=f"^{name} must be .*; got {given[name]!r}"):
+        kernelwatch.judge("no_file.py:f", "no_file.py:f", args="inputs", **given)
+
+
+def test_a_judge_takes_functions_by_name() -> None:
+    with pytest.raises(MeasureError, match=r"^<function add .*> names no function: it should be MODULE:FUNCTION or"):
+        kernelwatch.judge(add, f"{FILE}:add", args="inputs")  # type: ignore[arg-type]
+
+
 def test_a_campaign_judges_its_candidates(own: str, tmp_path: Path) -> None:
     start = ["campaign", "start", "search.jsonl", f"{own}:slow", "--args", "inputs", "--judge", "--seconds", "0.02"]
     begun = run(tmp_path, *start, "--rtol", "1e-6", "--processes", "4", "--json")
