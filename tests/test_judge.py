@@ -245,6 +245,12 @@ def test_its_process_gets_little(judge: Judge, tmp_path: Path, monkeypatch: pyte
     assert told["descriptors"] == 7  # the standard ones, the channel, the arena slow, the listing itself
 
 
+def test_what_ends_its_process_is_named(judge: Judge, tmp_path: Path) -> None:
+    (tmp_path / "leaving.py").write_text("def leaves(a, b, out): raise SystemExit(0)\n")
+    with pytest.raises(Refused, match=r"^leaves: SystemExit: 0$"):
+        judge.judge(f"{tmp_path}/leaving.py:leaves")
+
+
 def test_inputs_differ_by_set_and_round_and_are_made_again_alike(judge: Judge) -> None:
     known = []
     for _ in range(2):
@@ -348,12 +354,34 @@ def test_the_numbers_of_a_gpu_are_philox(tmp_path: Path) -> None:
         ),
         (lambda a, out: 1 / 0, (np.arange(4.0), np.zeros(4)), "raises ZeroDivisionError"),
         (lambda a: None, (3,), "no array is among the arguments"),
+        (lambda a: None, (np.array(["a"]),), r"arrays of numbers with at .* got one of shape \(1,\) and type <U1"),
+        (lambda a: None, (np.zeros((0, 2)),), r"got one of shape \(0, 2\) and type float64"),
     ],
 )
 def test_a_reference_that_shows_nothing_is_said(function: Any, given: Any, said: str) -> None:
     device = memory.Host(Cpu())
     with pytest.raises(MeasureError, match=said):
         Reference(device, "reference", function, Values(device, given, {}))
+
+
+@pytest.mark.parametrize(
+    ("type", "low", "high"),
+    [
+        (">f8", 0.25, 0.75), (">c16", -1, 1), (">i4", -9, 9), ("bool", 0, 1), ("int8", -128, 127),
+        ("int64", -(2**63), 2**63 - 1), ("uint64", 2**64 - 50, 2**64 - 1), ("M8[D]", 0, 400),
+    ],
+)  # fmt: skip
+def test_numbers_lie_where_those_of_the_array_do(type: str, low: int, high: int) -> None:
+    given = np.array([low, high] * 50).astype(type)
+    values = Values(memory.Host(Cpu()), (given,), {})
+    data = np.zeros(4 * values.layout.set_bytes, np.uint8)
+    values.fill(data, 0, 4, 1)
+    (made,) = values.layout.arguments(data, values.layout.set_bytes)[0]
+    assert made.dtype == given.dtype
+    assert len(set(made.tolist())) > (1 if high - low == 1 else 15)
+    parts = made.view(">f8") if type == ">c16" else made
+    assert (given.real.min() <= parts).all()
+    assert (parts <= given.real.max()).all()
 
 
 def test_an_array_that_is_updated_is_an_input_too() -> None:
