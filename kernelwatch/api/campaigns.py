@@ -329,8 +329,11 @@ class Campaign:
     # --- the file --------------------------------------------------------------------------------------------------
 
     def _add(self, record: str, entry: Try) -> None:
-        text = read_regular(self.file).decode()
-        write_whole(self.file, text + _line(record, entry))
+        try:
+            text = read_regular(self.file).decode()
+            write_whole(self.file, text + _line(record, entry))
+        except OSError as error:
+            raise MeasureError(f"{self.file} cannot be written ({error.strerror}), which loses {entry}") from error
         self._take(record, entry)
 
     def _take(self, record: str, entry: Any) -> None:
@@ -360,9 +363,10 @@ class Campaign:
             raise MeasureError(f"{self.file} is no campaign: {error}") from error
         number = 1
         try:
-            self.head = _parsed(Begun, _entry(lines[0] if lines else "", "campaign")[1])
-            if self.head.version != VERSION:
-                raise ValueError(f"its version is {self.head.version}, this kernelwatch writes {VERSION}")
+            head = _entry(lines[0] if lines else "", "campaign")[1]
+            if head.get("version") != VERSION:  # first: another version may have other fields
+                raise ValueError(f"its version is {head.get('version')}, this kernelwatch writes {VERSION}")
+            self.head = _parsed(Begun, head)
             for line in lines[1:]:
                 number += 1
                 record, values = _entry(line, *KINDS)
