@@ -3,6 +3,7 @@
 import math
 import subprocess
 import sys
+import weakref
 from collections.abc import Callable
 from concurrent.futures import Future
 from functools import partial
@@ -24,6 +25,7 @@ from kernelwatch.system import clock
 from tests.test_api_results import result
 
 CACHE = 1 << 20
+VIEWED = np.zeros(1 << 14)
 BRIEF = 0.01  # seconds to measure: nothing here depends on how exact a figure is
 
 
@@ -141,6 +143,7 @@ def test_an_array_that_is_passed_twice_is_one_copy() -> None:
     [
         ((), {}, "no array is among the arguments"),
         (([np.zeros(4)],), {}, "no array is among the arguments (those within a list or another object do not count)"),
+        ((VIEWED, VIEWED[1:]), {}, "arrays among the arguments share memory, and their copies do not"),
         ((np.zeros((0, 3)),), {}, "the arrays have no elements: what is timed is the call"),
         ((np.zeros(4),), {}, "the arrays are so small that 512 copies of them (0.0156 MiB) fit in the cache (1 MiB)"),
         ((np.zeros(1 << 16),), {"free": 3 << 18}, "the free memory (0.75 MiB) has room for 1 of 4 copies"),
@@ -300,6 +303,8 @@ class Unshared:
         (np.ma.masked_array(np.zeros(3), [False, True, False]), "numpy.*MaskedArray cannot be copied: it has a mask"),
         (np.zeros(3).view(Nowhere), "Nowhere cannot be copied: no device"),
         (Unshared(), "Unshared cannot be copied: it is not shared"),
+        (yields(3), "builtins.generator cannot be copied: one call uses it up"),
+        (map(str, [1]), "builtins.map cannot be copied: one call uses it up"),
     ],
 )
 def test_what_cannot_be_copied_cannot_be_measured(argument: object, said: str) -> None:
@@ -440,6 +445,34 @@ def test_a_copy_is_of_the_class_of_its_original() -> None:
         assert (r.x.tolist(), r[0].i) == ([2.0], 1)
         assert (s.tolist(), s.strides, s.unit) == ([1, 3, 5], (16,), "m")
         assert not np.shares_memory(m, matrix)
+
+
+def test_arrays_that_lie_between_each_other_share_no_memory() -> None:
+    found = kernelwatch.measure(lambda *halves: None, VIEWED[::2], VIEWED[1::2], seconds=BRIEF)
+    assert found.warnings == ()
+
+
+def test_what_calls_leave_in_cycles_is_freed_between_samples(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They would fill the memory: no garbage is collected while calls are timed."""
+    live: set[int] = set()
+    most = 0
+
+    class Cycle:
+        def __init__(self) -> None:
+            self.own = self
+
+    def leaves() -> None:
+        nonlocal most
+        made = Cycle()
+        live.add(id(made))
+        weakref.finalize(made, live.discard, id(made))
+        most = max(most, len(live))
+        now[0] += 1e-3
+
+    monkeypatch.setattr(clock, "perf_counter", lambda: now[0])
+    found = kernelwatch.measure(leaves, seconds=0.2)
+    assert len(found.samples) == 50
+    assert most <= 2 + 2 * found.conditions["calls"] // len(found.samples)
 
 
 # --- compare -------------------------------------------------------------------------------------------------------
