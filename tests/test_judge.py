@@ -364,26 +364,6 @@ def test_a_reference_that_shows_nothing_is_said(function: Any, given: Any, said:
         Reference(device, "reference", function, Values(device, given, {}))
 
 
-@pytest.mark.parametrize(
-    ("type", "low", "high"),
-    [
-        (">f8", 0.25, 0.75), (">c16", -1, 1), (">i4", -9, 9), ("bool", 0, 1), ("int8", -128, 127),
-        ("int64", -(2**63), 2**63 - 1), ("uint64", 2**64 - 50, 2**64 - 1), ("M8[D]", 0, 400),
-    ],
-)  # fmt: skip
-def test_numbers_lie_where_those_of_the_array_do(type: str, low: int, high: int) -> None:
-    given = np.array([low, high] * 50).astype(type)
-    values = Values(memory.Host(Cpu()), (given,), {})
-    data = np.zeros(4 * values.layout.set_bytes, np.uint8)
-    values.fill(data, 0, 4, 1)
-    (made,) = values.layout.arguments(data, values.layout.set_bytes)[0]
-    assert made.dtype == given.dtype
-    assert len(set(made.tolist())) > (1 if high - low == 1 else 15)
-    parts = made.view(">f8") if type == ">c16" else made
-    assert (given.real.min() <= parts).all()
-    assert (parts <= given.real.max()).all()
-
-
 def test_an_array_that_is_updated_is_an_input_too() -> None:
     def step(w: Any, gradient: Any) -> None:
         w -= 0.5 * gradient
@@ -459,24 +439,6 @@ def test_functions_are_compared_by_a_judge(own: str) -> None:
     assert alone.flops == 1e6
     with pytest.raises(kernelwatch.Refused, match="5000 of 5000 elements wrong"):
         kernelwatch.judge(f"{own}:wrong", f"{own}:root", **given)
-
-
-@pytest.mark.parametrize(
-    "given",
-    [
-        {"rtol": float("inf")}, {"rtol": float("nan")}, {"atol": -1}, {"seconds": 0}, {"processes": 0}, {"within": 0},
-        {"device": "tpu"}, {"bytes": -1},
-    ],
-)  # fmt: skip
-def test_a_rule_without_a_meaning_is_refused(given: dict[str, Any]) -> None:
-    (name,) = given
-    with pytest.raises(ValueError, match=f"^{name} must be .*; got {given[name]!r}"):
-        kernelwatch.judge("no_file.py:f", "no_file.py:f", args="inputs", **given)
-
-
-def test_a_judge_takes_functions_by_name() -> None:
-    with pytest.raises(MeasureError, match=r"^<function add .*> names no function: it should be MODULE:FUNCTION or"):
-        kernelwatch.judge(add, f"{FILE}:add", args="inputs")  # type: ignore[arg-type]
 
 
 def test_a_campaign_judges_its_candidates(own: str, tmp_path: Path) -> None:
