@@ -37,6 +37,22 @@ def test_a_type_or_an_image_is_no_array() -> None:
     assert kernelwatch.measure(lambda image: image, Image(), seconds=BRIEF).bytes is None
 
 
+class Proxy:
+    """An object that has every attribute, as one of another machine may have."""
+
+    def __getattr__(self, name: str) -> "Proxy":
+        return self
+
+    def __call__(self, *_: object) -> "Proxy":
+        return self
+
+
+def test_an_object_with_every_attribute_is_no_array() -> None:
+    found = kernelwatch.measure(Proxy(), np.zeros(3), seconds=BRIEF)
+    assert (found.name, found.bytes) == ("Proxy", 24)
+    assert "Proxy" in repr(found)
+
+
 async def waits(x: Any) -> Any:
     return np.sort(x)
 

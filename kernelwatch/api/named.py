@@ -31,7 +31,8 @@ def resolve(function: Function) -> tuple[str, Callable[..., object]]:
         if not callable(found):
             raise MeasureError(f"{function!r} names no function, but an object of type {type(found).__name__}")
         return path, found
-    return getattr(function, "__name__", "") or type(function).__name__, function
+    name = getattr(function, "__name__", "")
+    return name if isinstance(name, str) and name else type(function).__name__, function
 
 
 def module_of(name: str) -> ModuleType:

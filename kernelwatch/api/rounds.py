@@ -96,13 +96,15 @@ def returned_bytes(name: str, result: object, arguments: Sequence[object]) -> in
 
 
 def address(array: Any) -> int | None:
-    """Where the first element of an array is; None if it is none, or hands out bytes, as an image of Pillow does."""
+    """Where the first element of an array is; None if it is none, or hands out bytes, as an image of Pillow does. A
+    type has these attributes, too, and a proxy may have any."""
     if isinstance(array, type):
         return None
-    if hasattr(array, "data_ptr"):
+    if hasattr(type(array), "data_ptr"):
         return int(array.data_ptr())
     for name in ("__array_interface__", "__cuda_array_interface__"):
-        if hasattr(array, name):
-            data = getattr(array, name).get("data")
+        interface = getattr(array, name, None)
+        if isinstance(interface, dict):
+            data = interface.get("data")
             return int(data[0]) if isinstance(data, tuple) else None
     return None
