@@ -3,6 +3,7 @@
 import math
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -21,6 +22,7 @@ from kernelwatch.system import clock
 from tests.test_api_results import result
 
 CACHE = 1 << 20
+VIEWED = np.zeros(1 << 14)
 BRIEF = 0.01  # seconds to measure: nothing here depends on how exact a figure is
 
 
@@ -86,7 +88,7 @@ def test_a_result_that_a_call_makes_is_moved_too() -> None:
 
 
 @pytest.mark.parametrize("cache", ["cold", "hot"])
-def test_calls_rotate_over_copies(cache: Any) -> None:
+def test_calls_rotate_over_copies(cache: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     x, out = arrays()
     places: list[tuple[int, int]] = []
 
@@ -96,7 +98,9 @@ def test_calls_rotate_over_copies(cache: Any) -> None:
         assert (x == mine).all()
         places.append((x.ctypes.data, out.ctypes.data))
         out += 1
+        now[0] += 6e-4
 
+    monkeypatch.setattr(clock, "perf_counter", lambda: now[0])
     mine = x
     found = kernelwatch.measure(look, x, out, 3, cache=cache, seconds=BRIEF)
     sets = found.conditions["copies"]
@@ -136,6 +140,7 @@ def test_an_array_that_is_passed_twice_is_one_copy() -> None:
     [
         ((), {}, "no array is among the arguments"),
         (([np.zeros(4)],), {}, "no array is among the arguments (those within a list or another object do not count)"),
+        ((VIEWED, VIEWED[1:]), {}, "arrays among the arguments share memory, and their copies do not"),
         ((np.zeros((0, 3)),), {}, "the arrays have no elements: what is timed is the call"),
         ((np.zeros(4),), {}, "the arrays are so small that 512 copies of them (0.0156 MiB) fit in the cache (1 MiB)"),
         ((np.zeros(1 << 16),), {"free": 3 << 18}, "the free memory (0.75 MiB) has room for 1 of 4 copies"),
@@ -230,6 +235,10 @@ def test_arguments_go_by_name() -> None:
     assert kernelwatch.measure("numpy:sqrt", x, out=out, processes=2, seconds=BRIEF).bytes == found.bytes
 
 
+def yields(x: Any) -> Any:
+    yield np.sort(x)
+
+
 class Nowhere(np.ndarray[Any, Any]):
     def __dlpack_device__(self) -> Any:
         raise BufferError("no device")
@@ -252,6 +261,8 @@ class Unshared:
         (np.ma.masked_array(np.zeros(3), [False, True, False]), "numpy.*MaskedArray cannot be copied: it has a mask"),
         (np.zeros(3).view(Nowhere), "Nowhere cannot be copied: no device"),
         (Unshared(), "Unshared cannot be copied: it is not shared"),
+        (yields(3), "builtins.generator cannot be copied: one call uses it up"),
+        (map(str, [1]), "builtins.map cannot be copied: one call uses it up"),
     ],
 )
 def test_what_cannot_be_copied_cannot_be_measured(argument: object, said: str) -> None:
@@ -387,10 +398,16 @@ def test_a_hundredfold_work_is_slower(monkeypatch: pytest.MonkeyPatch) -> None:
     assert turned.ratio == pytest.approx(0.01)
 
 
-def test_both_get_the_same_copies_in_turns() -> None:
+def test_both_get_the_same_copies_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[tuple[str, int]] = []
+
+    def call(name: str, x: Any) -> None:
+        seen.append((name, x.ctypes.data))
+        now[0] += 1e-3
+
+    monkeypatch.setattr(clock, "perf_counter", lambda: now[0])
     x = np.zeros(1 << 18)  # one copy of twice the cache
-    functions = [lambda x, name=name: seen.append((name, x.ctypes.data)) for name in "ab"]
+    functions = [partial(call, name) for name in "ab"]
     found = kernelwatch.compare(*functions, x, seconds=BRIEF)
     assert len({place for _, place in seen}) == 1
     turns = len(found.samples)

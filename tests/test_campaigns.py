@@ -1,5 +1,6 @@
 """Campaigns: one chance of error for a whole search, kept in a file."""
 
+import errno
 import json
 import math
 import os
@@ -341,6 +342,21 @@ def test_a_setting_without_a_meaning_is_refused(lab: Lab, given: dict[str, Any])
     assert not (lab.folder / "other.jsonl").exists()
 
 
+def test_a_step_that_cannot_be_written_is_told(lab: Lab, campaign: Campaign, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", "temporary")
+
+    before = campaign.file.read_text()
+    monkeypatch.setattr(campaigns, "write_whole", full)
+    with pytest.raises(
+        MeasureError,
+        match=r"search.jsonl cannot be written \(No space left on device\), which loses try 1, quick.py:f: fas",
+    ):
+        campaign.attempt(lab.candidate("quick", 0.9))
+    assert campaign.file.read_text() == before
+    assert campaign.tries == []
+
+
 def test_one_process_at_a_time_measures_in_a_campaign(lab: Lab, campaign: Campaign) -> None:
     name = lab.candidate("waiting", 0.9)
     other = threading.Thread(target=lambda: campaign.attempt(name))
@@ -384,6 +400,11 @@ def edited(line: str, **values: Any) -> str:
         (1, lambda lines: [], "it is no campaign|Expecting value"),
         (1, lambda lines: lines[1:], "it is no campaign"),
         (1, lambda lines: [edited(lines[0], version=2), *lines[1:]], "its version is 2"),
+        (
+            1,
+            lambda lines: [edited(lines[0], version=2, more=1), *lines[1:]],
+            "its version is 2, this kernelwatch writes 1",
+        ),
         (1, lambda lines: [edited(lines[0], setting={}), *lines[1:]], "it should have args, rtol"),
         (2, lambda lines: [lines[0], lines[1][:-9], *lines[2:]], "delimiter|Unterminated"),
         (2, lambda lines: [lines[0], *lines[2:]], "its number is 2, not 1"),

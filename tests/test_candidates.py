@@ -6,6 +6,7 @@ import math
 import os
 import sys
 from collections.abc import Callable, Iterator
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ import pytest
 from kernelwatch.api import trials
 from kernelwatch.api.campaigns import Campaign
 from kernelwatch.api.named import known, resolve
-from kernelwatch.api.outputs import Outputs, differ, values, why_other
+from kernelwatch.api.outputs import Outputs, differ, left, values, why_other
 from kernelwatch.api.processes import CORES_LEAST, Ahead, each
 from kernelwatch.api.result import MeasureError
 
@@ -72,6 +73,74 @@ def test_large_integers_and_texts_are_compared_exactly() -> None:
     assert differ(np.array(["a"]), np.array(["b"]), 1, 1)
     assert differ(np.array(1 + 1j), np.array(1 - 1j), 0, 0.1)
     assert not differ(np.array(1 + 1j), np.array(1 + 1.01j), 0, 0.1)
+    for type in ("int64", "uint64"):  # as float64 they would all be equal
+        assert differ(np.array([2**60], type), np.array([2**60 + 3], type), 0, 1)
+        assert not differ(np.array([2**60], type), np.array([2**60 + 3], type), 0, 3)
+    assert differ(np.array([-(2**63)]), np.array([2**63 - 1]), 0, 1)
+    assert differ(np.array(10**400), np.array(10**400 + 1), 0, 0)
+    long = np.ones(1, np.longdouble)
+    assert differ(long, long + np.finfo(np.longdouble).eps, 0, 0)
+
+
+def test_a_program_may_raise_upon_faults_of_floating_point() -> None:
+    with np.errstate(all="raise"):
+        assert differ(np.array([1e-310, 1.0]), np.array([1.1e-310, 1.0]), 1e-5, 0)
+        assert not differ(np.array([1e-310, 1.0]), np.array([1e-310, 1.0 + 1e-6]), 1e-5, 0)
+
+
+PAIR = np.dtype([("a", "f8"), ("b", "i4")])
+
+
+@pytest.mark.parametrize(
+    ("own", "expected", "said"),
+    [
+        (
+            np.ma.array([1.0, 9, 9], mask=[False, True, True]),
+            np.ma.array([1.0, 2, 3], mask=[False, False, False]),
+            "its mask: 2 of 3 elements",
+        ),
+        (np.array([1.0, 2.0]), np.ma.array([1.0, 2.0], mask=[False, True]), "its mask: 1 of 2 elements wrong"),
+        (np.ma.array([1.0, 9.0], mask=[False, True]), np.ma.array([1.0, 2.0], mask=[False, True]), ""),
+        (
+            np.ma.array([3.0, 9.0], mask=[False, True]),
+            np.ma.array([1.0, 2.0], mask=[False, True]),
+            "1 of 2 elements wrong",
+        ),
+        (np.array([(math.nan, 1)], PAIR), np.array([(math.nan, 1)], PAIR), ""),
+        (np.array([(math.nan, 2)], PAIR), np.array([(math.nan, 1)], PAIR), "field b: 1 of 1 elements wrong"),
+        (np.array([(1 + 1e-12, 1)], PAIR), np.array([(1.0, 1)], PAIR), ""),
+        (np.array(["NaT"], "M8[s]"), np.array(["NaT"], "M8[s]"), ""),
+        (np.array(["NaT"], "M8[s]"), np.array(["2020"], "M8[s]"), "1 of 1 elements wrong"),
+    ],
+)
+def test_masks_fields_and_times_are_compared(own: Any, expected: Any, said: str) -> None:
+    found = differ(expected, own, 1e-9, 0)
+    assert found.startswith(said) if said else not found
+
+
+X, Y = np.arange(3.0), np.ones(2)
+
+
+@pytest.mark.parametrize(
+    ("own", "expected", "said"),
+    [
+        ({"b": Y, "a": X}, {"a": X, "b": Y}, ""),
+        ({"c": Y, "a": X}, {"a": X, "b": Y}, "it returns nothing that is compared at ['b'], an array or number is"),
+        (((X, Y), X), (X, (Y, X)), "it returns nothing that is compared at [0], an array or number is expected"),
+        ([X], X, "it returns nothing that is compared, an array or number is expected"),
+        ([X, Y], (X, Y), ""),
+        ((X, None), (X, None), ""),
+        ((X, print), (X, None), ""),
+        (("b", X), ("a", X), "it returns 'b' at [0], 'a' is expected"),
+        ((b"a" * 99, X), (None, X), f"it returns b'{'a' * 58}... at [0], nothing that is compared is expected"),
+        ((Fraction(1, 3), X), (Fraction(1, 2), X), "it returns Fraction(1, 3) at [0], Fraction(1, 2) is expected"),
+        (np.array(["b", None, 1.0], object), np.array(["a", None, 1.0], object), "it returns 'b' at [0], 'a' is"),
+        (np.array([None, 2.0], object), np.array([None, 1.0], object), "output 0: 1 of 1 elements wrong"),
+    ],
+)
+def test_what_is_returned_has_the_same_form(own: Any, expected: Any, said: str) -> None:
+    found = why_other(left(expected, ()), left(own, ()), 0, 0)
+    assert found.startswith(said) if said else not found
 
 
 def test_all_that_is_returned_counts() -> None:
@@ -101,6 +170,13 @@ def original(x, out):
 
 def nothing(x, out):
     pass
+
+def sets(x, out):
+    np.sqrt(x, out=out)
+    return {"set": {1}, "out": out}
+
+def says(x, out):
+    return "text"
 
 def drifts(x, out):
     global calls
@@ -176,6 +252,10 @@ def test_candidates_are_refused_by_name_and_a_faster_one_is_crowned(own: Path) -
     [
         ("nothing", "nothing returns no array or number and changes no array: there is no output to compare"),
         ("drifts", r"drifts differs from itself when it is called again: array argument 1: .* give a tolerance"),
+        (
+            "sets",
+            r"sets returns a builtins.set at \['set'\], which nobody can compare: it should return arrays, numbers",
+        ),
         ("absent", "names no function"),
     ],
 )
@@ -183,6 +263,10 @@ def test_an_original_whose_output_cannot_be_compared_is_refused(own: Path, funct
     with pytest.raises(MeasureError, match=said):
         Campaign.start("search.jsonl", f"own_original.py:{function}", args="inputs")
     assert not Path("search.jsonl").exists()
+
+
+def test_text_is_an_output(own: Path) -> None:
+    Campaign.start("search.jsonl", "own_original.py:says", args="inputs")
 
 
 # --- fresh processes that start ahead ---------------------------------------------------------------------------------

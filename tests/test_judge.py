@@ -245,6 +245,12 @@ def test_its_process_gets_little(judge: Judge, tmp_path: Path, monkeypatch: pyte
     assert told["descriptors"] == 7  # the standard ones, the channel, the arena slow, the listing itself
 
 
+def test_what_ends_its_process_is_named(judge: Judge, tmp_path: Path) -> None:
+    (tmp_path / "leaving.py").write_text("def leaves(a, b, out): raise SystemExit(0)\n")
+    with pytest.raises(Refused, match=r"^leaves: SystemExit: 0$"):
+        judge.judge(f"{tmp_path}/leaving.py:leaves")
+
+
 def test_inputs_differ_by_set_and_round_and_are_made_again_alike(judge: Judge) -> None:
     known = []
     for _ in range(2):
@@ -348,6 +354,8 @@ def test_the_numbers_of_a_gpu_are_philox(tmp_path: Path) -> None:
         ),
         (lambda a, out: 1 / 0, (np.arange(4.0), np.zeros(4)), "raises ZeroDivisionError"),
         (lambda a: None, (3,), "no array is among the arguments"),
+        (lambda a: None, (np.array(["a"]),), r"arrays of numbers with at .* got one of shape \(1,\) and type <U1"),
+        (lambda a: None, (np.zeros((0, 2)),), r"got one of shape \(0, 2\) and type float64"),
     ],
 )
 def test_a_reference_that_shows_nothing_is_said(function: Any, given: Any, said: str) -> None:

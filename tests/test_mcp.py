@@ -86,7 +86,7 @@ def test_a_function_is_measured_and_compared(folder: Path) -> None:
         ("measure_function", given | {"seconds": 0.02}),
         ("measure_function", given | {"function": "sums.py:slow", "against": "sums.py:total"}),
     )
-    assert (alone["exit_code"], alone["meaning"]) == (0, mcp.MEANINGS["measure"][0])
+    assert (alone["exit_code"], alone["meaning"]) == (0, "measured, and compared with nothing")
     check(alone["document"], "measure")
     assert (compared["exit_code"], compared["meaning"]) == (1, "slower")
     check(compared["document"], "measure")
@@ -164,6 +164,7 @@ def test_what_is_asked_reaches_the_command(tmp_path: Path, monkeypatch: pytest.M
             (await mcp.compare_commits("A", "B", only="op/.*", exact=True, budget=9))["document"],
             (await mcp.measure_function("a.py:f", args="g", against="b.py:f", cache="hot", seconds=2))["document"],
             (await mcp.measure_function("a.py:f", args="g", reference="b.py:f", rtol=1e-5))["document"],
+            (await mcp.measure_function("a.py:f", args="g", against="b.py:f", atol=1e-5))["document"],
             (await mcp.start_campaign("s.jsonl", "a.py:f", args="g", rtol=1e-5, atol=0.5))["document"],
             (await mcp.start_campaign("s.jsonl", "a.py:f", args="g", judge=False))["document"],
         ]
@@ -175,9 +176,36 @@ def test_what_is_asked_reaches_the_command(tmp_path: Path, monkeypatch: pytest.M
             *("measure", "--json", "--args=g", "--cache=cold", "--judge=b.py:f", "--rtol=1e-05", "--atol=0.0"),
             *("--", "a.py:f"),
         ],
+        [
+            *("measure", "--json", "--args=g", "--against=b.py:f", "--cache=cold", "--rtol=0.0", "--atol=1e-05"),
+            *("--", "a.py:f"),
+        ],
         ["campaign", "start", "--json", "--args=g", "--rtol=1e-05", "--atol=0.5", "--judge", "--", "s.jsonl", "a.py:f"],
         ["campaign", "start", "--json", "--args=g", "--rtol=0.0", "--atol=0.0", "--", "s.jsonl", "a.py:f"],
     ]
+
+
+def test_words_that_no_command_line_holds_are_no_verdict() -> None:
+    for word in ("a\0.py:f", "a" * (1 << 22)):
+        told = in_a_thread(mcp.measure_function, word)
+        assert (told["exit_code"], told["meaning"], told["document"]) == (128, mcp.NO_VERDICT, None)
+        assert told["said"].startswith("kernelwatch measure cannot be started: ")
+
+
+def test_an_argument_that_no_tool_has_is_refused() -> None:
+    """Left out, a comparison would be a measurement, whose exit code is 0."""
+    from mcp import Client
+
+    async def session() -> list[Any]:
+        async with Client(mcp.server()) as client:
+            schemas = [tool.input_schema for tool in (await client.list_tools()).tools]
+            call = await client.call_tool("measure_function", {"function": "sums.py:slow", "baseline": "sums.py:total"})
+            return [call, *schemas]
+
+    call, *schemas = in_a_thread(session)
+    assert call.is_error
+    assert "baseline" in call.content[0].text
+    assert all(schema["additionalProperties"] is False for schema in schemas)
 
 
 def test_two_commits_are_compared_by_exact_figures(folder: Path) -> None:

@@ -134,6 +134,37 @@ def test_a_file_that_another_one_hides_is_refused(tmp_path: Path) -> None:
     assert f"{tmp_path}/b/waits.py would be hidden by {tmp_path}/a/waits.py" in done.stderr
 
 
+def test_a_main_program_beside_a_file_hides_nothing(tmp_path: Path) -> None:
+    (tmp_path / "__main__.py").write_text("1 / 0\n")
+    (tmp_path / "kernel.py").write_text("def f(): pass\n")
+    done = run(tmp_path, "kernel.py:f", "--seconds", "0.01", "--json")
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--args", "numbers"], "makes a dictionary with the key 1: its keys should be names of arguments"),
+        (["--args", "names"], "f raises TypeError: f() got an unexpected keyword argument 'function'"),
+        (
+            ["--args", "names", "--judge", "kernel.py:f", "--rtol", "inf"],
+            "argument --rtol: should be a number, at least 0",
+        ),
+        (
+            ["--args", "names", "--judge", "kernel.py:f", "--atol", "-1"],
+            "argument --atol: should be a number, at least 0",
+        ),
+    ],
+)
+def test_arguments_without_a_meaning_are_named(tmp_path: Path, arguments: list[str], said: str) -> None:
+    own = "def f(): pass\ndef numbers(): return {1: 2}\ndef names(): return {'function': 1}\n"
+    (tmp_path / "kernel.py").write_text(own)
+    done = run(tmp_path, "kernel.py:f", *arguments)
+    assert (done.returncode, done.stdout) == (CANNOT, "")
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+
+
 def test_a_comparison_that_cannot_tell_is_2(monkeypatch: pytest.MonkeyPatch, own: Path) -> None:
     assert {word: measure.CODES.get(word, 0) for word in ("faster", "slower", "cannot tell", "same within 1 %")} == {
         "faster": 0, "slower": 1, "cannot tell": 2, "same within 1 %": 0,

@@ -2,7 +2,8 @@
 
 import math
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ ON_GPU = (2, 13)  # DLPack's numbers of CUDA memory, managed or not
 SETS_MAX = 512  # each is a call in a CUDA graph, which Python enqueues for every round
 ALIGNMENT = 512  # of a copy, in bytes
 LARGE = 1 << 20  # such copies begin on a page of the device, where allocators also put them
+SHARED_WORK = 10_000  # of NumPy's search for an element that two arrays share
 FREE_SHARE = 0.7  # of the free memory, which the copies may take
 
 Memory = Any  # an array of bytes, of NumPy or CuPy
@@ -47,6 +49,8 @@ def _why_not(argument: Any) -> str:
         return "it has a mask"
     if is_tensor(argument) and str(argument.layout) != "torch.strided":
         return f"its layout is {argument.layout}"
+    if isinstance(argument, Generator | map | filter | zip):
+        return "one call uses it up"
     return ""
 
 
@@ -86,7 +90,14 @@ class Original:
             copies = [flat.as_strided(self.shape, steps, start // self.itemsize) for start in starts]
             return [copy.requires_grad_(self.array.requires_grad) for copy in copies]
         firsts = [memory[start + self.first :][: self.itemsize].view(self.array.dtype) for start in starts]
-        return [self.xp.lib.stride_tricks.as_strided(first, self.shape, self.strides) for first in firsts]
+        copies = [self.xp.lib.stride_tricks.as_strided(first, self.shape, self.strides) for first in firsts]
+        return copies if type(self.array) is self.xp.ndarray else list(map(self._of_its_class, copies))
+
+    def _of_its_class(self, copy: Any) -> Any:
+        """A copy as an array of the original's subclass, such as a matrix, whose `*` is another operation."""
+        own = copy.view(type(self.array))
+        own.__array_finalize__(self.array)  # the attributes that NumPy hands on to what is derived from an array
+        return own
 
     def fill(self, copy: Any) -> None:
         """Copy the values into such an array."""
@@ -135,6 +146,8 @@ class Rotation:
         self.set_bytes = up(self.set_bytes, page if large else ALIGNMENT)
         self.nbytes = sum(one.nbytes for one in self.originals.values())
         self.warnings: list[str] = []
+        if any(_share(*pair) for pair in combinations(self.originals.values(), 2)):
+            self.warnings.append("arrays among the arguments share memory, and their copies do not")
         self.sets = self._count(cache, cache_bytes, cold_bytes, hot_bytes, free_bytes)
 
     def _count(self, cache: str, cache_bytes: int, cold_bytes: int, hot_bytes: int, free_bytes: int) -> int:
@@ -175,13 +188,12 @@ class Rotation:
             return [self.arguments]
         memory = self.allocate(self.sets * self.set_bytes)
         bases = range(0, len(memory), self.set_bytes)
-        copies = {
-            key: one.views(memory, [base + self.starts[key] for base in bases]) for key, one in self.originals.items()
-        }
+        copies: dict[int, list[Any]] = {}
         for key, one in self.originals.items():
             try:
+                copies[key] = one.views(memory, [base + self.starts[key] for base in bases])
                 one.fill(copies[key][0])
-            except (RuntimeError, TypeError, ValueError) as error:
+            except (AttributeError, RuntimeError, TypeError, ValueError) as error:
                 raise MeasureError(f"an argument of type {_kind(one.array)} cannot be copied: {error}") from error
         words = memory.view(np.uint64).reshape(self.sets, -1)
         words[1:] = words[0]
@@ -189,6 +201,16 @@ class Rotation:
             tuple(copies[id(one)][at] if id(one) in copies else one for one in self.arguments)
             for at in range(self.sets)
         ]
+
+
+def _share(one: Original, other: Original) -> bool:
+    """Whether two arrays share memory, as far as that is quickly told."""
+    if any(not isinstance(each.array, np.ndarray) for each in (one, other)):
+        return False
+    try:
+        return np.shares_memory(one.array, other.array, max_work=SHARED_WORK)  # type: ignore[arg-type]  # its stub knows -1 and 0
+    except np.exceptions.TooHardError:
+        return True
 
 
 def _original(array: object, xp: Any) -> Original:

@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple, TypeVar
 
+from kernelwatch.api.measuring import check
 from kernelwatch.api.named import importable, maker
 from kernelwatch.api.processes import Ahead, Died
 from kernelwatch.api.result import MeasureError
@@ -22,7 +23,6 @@ from kernelwatch.api.trials import Setting, Source, Trial, trial
 from kernelwatch.comparison.spending import BUDGET, PROCESSES, bounds, confirmed, finalists, level, spent
 from kernelwatch.comparison.spending import FINALISTS as AT_ONCE
 from kernelwatch.history.records import finite
-from kernelwatch.plan.cells import CACHES
 from kernelwatch.report.texts import bounds_text, change_text
 from kernelwatch.system.files import locked, read_regular, write_whole
 
@@ -139,11 +139,8 @@ class Campaign:
 
         Raises: MeasureError if the file exists, if the original fails, or if it has no output to compare.
         """
-        _check_numbers(rtol=rtol, atol=atol)
-        if not (seconds > 0 and math.isfinite(seconds)) or (within is not None and not 0 < within < math.inf):
-            raise ValueError("seconds and within must be numbers above 0")
-        if cache not in CACHES or device not in (None, "gpu", "cpu"):
-            raise ValueError(f"cache must be one of {', '.join(CACHES)}, device gpu, cpu or None")
+        given: dict[str, Any] = {"cache": cache, "device": device, "seconds": seconds, "within": within}
+        check((), processes, **given, bytes=None, flops=None, rtol=rtol, atol=atol)
         if judge and (cache != "cold" or not args):
             raise ValueError("a judge gives cold arrays that `args` makes, each for one call")
         if processes < 4 or processes % 2:
@@ -332,8 +329,11 @@ class Campaign:
     # --- the file --------------------------------------------------------------------------------------------------
 
     def _add(self, record: str, entry: Try) -> None:
-        text = read_regular(self.file).decode()
-        write_whole(self.file, text + _line(record, entry))
+        try:
+            text = read_regular(self.file).decode()
+            write_whole(self.file, text + _line(record, entry))
+        except OSError as error:
+            raise MeasureError(f"{self.file} cannot be written ({error.strerror}), which loses {entry}") from error
         self._take(record, entry)
 
     def _take(self, record: str, entry: Any) -> None:
@@ -363,9 +363,10 @@ class Campaign:
             raise MeasureError(f"{self.file} is no campaign: {error}") from error
         number = 1
         try:
-            self.head = _parsed(Begun, _entry(lines[0] if lines else "", "campaign")[1])
-            if self.head.version != VERSION:
-                raise ValueError(f"its version is {self.head.version}, this kernelwatch writes {VERSION}")
+            head = _entry(lines[0] if lines else "", "campaign")[1]
+            if head.get("version") != VERSION:  # first: another version may have other fields
+                raise ValueError(f"its version is {head.get('version')}, this kernelwatch writes {VERSION}")
+            self.head = _parsed(Begun, head)
             for line in lines[1:]:
                 number += 1
                 record, values = _entry(line, *KINDS)
@@ -411,12 +412,6 @@ def _warnings(trials: Sequence[Trial]) -> tuple[str, ...]:
 def _key(one: Any) -> tuple[int, int, float, Source]:
     """Which confirmation it is."""
     return one.number, one.of, one.level, one.candidate
-
-
-def _check_numbers(**numbers: float) -> None:
-    for name, value in numbers.items():
-        if not 0 <= value < math.inf:
-            raise ValueError(f"{name} must be a number, at least 0; got {value!r}")
 
 
 def _now() -> str:

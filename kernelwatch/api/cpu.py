@@ -14,7 +14,10 @@ from kernelwatch.system import clock as time
 from kernelwatch.system.machine import free_bytes
 from kernelwatch.timing.cpu import ROTATION, cache_bytes, cores, cpu_name
 
-SAMPLE_S = 0.004
+SAMPLE_S = 0.004  # about as long as a sample takes
+SHORT, LONG = 0.5, 4.0  # times as long: below it a sample is taken again, beyond it the next one has fewer calls
+CALLS_MOST = 40_000  # of a sample
+GROWTH = 8  # times as many calls at once: a call may take longer than those before it
 
 
 class OnCpu:
@@ -26,24 +29,39 @@ class OnCpu:
     def __init__(self, name: str, function: Callable[..., object], arguments: tuple[Any, ...]) -> None:
         self.function = function
         self.warnings: list[str] = []
-        try:
-            self.returned = returned_bytes(function(*arguments), arguments)
-            start = time.perf_counter()
-            function(*arguments)
-        except Exception as error:
-            raise MeasureError(f"{name} raises {type(error).__name__}: {error}") from error
-        self.calls = max(1, round(SAMPLE_S / max(time.perf_counter() - start, 1e-7)))
+        self.returned = returned_bytes(name, _called(name, function, arguments), arguments)
+        start = time.perf_counter()
+        _called(name, function, arguments)
+        self.calls = 1
+        self._fit(time.perf_counter() - start)
         self.turn = 0
 
+    def _fit(self, seconds: float) -> None:
+        """Choose the calls of the next sample, from the seconds of one with as many as now."""
+        fitting = self.calls * SAMPLE_S / max(seconds, SAMPLE_S / CALLS_MOST)
+        self.calls = max(1, min(round(fitting), GROWTH * self.calls, CALLS_MOST))
+
     def round(self, sets: Sets) -> Round:
-        """One sample over the sets of arguments, from where the one before stopped."""
+        """One sample over the sets of arguments, from where the one before stopped. The first calls of a function may
+        be far from those that follow, so a sample that turns out short is no figure: of a few calls it would hold
+        mostly what begins and ends it."""
+        seconds, calls = self._sample(sets), self.calls
+        while seconds < SHORT * SAMPLE_S and calls < CALLS_MOST:
+            self._fit(seconds)
+            seconds, calls = self._sample(sets), self.calls
+        if seconds > LONG * SAMPLE_S:
+            self._fit(seconds)
+        return Round(seconds / calls, calls)
+
+    def _sample(self, sets: Sets) -> float:
+        gc.collect(0)  # what the sample before left in cycles: nobody else collects it, see `Cpu.current`
         turn = [sets[(self.turn + at) % len(sets)] for at in range(self.calls)]
         self.turn += self.calls
         function = self.function
         start = time.perf_counter()
         for arguments in turn:
             function(*arguments)
-        return Round((time.perf_counter() - start) / self.calls, self.calls)
+        return time.perf_counter() - start
 
     def used(self, sets: Sets) -> Sets:
         return sets
@@ -60,6 +78,13 @@ class OnCpu:
         start = time.perf_counter()
         returned = [function(*arguments) for arguments in sets]
         return (time.perf_counter() - start) / len(sets), dict(enumerate(returned))
+
+
+def _called(name: str, function: Callable[..., object], arguments: tuple[Any, ...]) -> object:
+    try:
+        return function(*arguments)
+    except Exception as error:
+        raise MeasureError(f"{name} raises {type(error).__name__}: {error}") from error
 
 
 class Cpu:

@@ -66,7 +66,7 @@ class OnGpu:
         self.own_mhz = math.inf  # the SM clock at which the rounds before ended, if something held it down
         self.captured: Captured | None = None  # the last one; the next takes over its memory
         self.timed: FunctionCalls | None = None  # the calls of the last round
-        self.returned = returned_bytes(self._call(arguments), arguments)
+        self.returned = returned_bytes(name, self._call(arguments), arguments)
         called()
         with Allocations(self.replayer.cupy) as allocations:
             start = time.perf_counter()

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Literal, NamedTuple
 
 from kernelwatch.api.judge.judging import Judge, Rules
-from kernelwatch.api.measuring import timer_of
+from kernelwatch.api.measuring import check, timer_of
 from kernelwatch.api.named import importable, known, made, maker
 from kernelwatch.api.processes import each
 from kernelwatch.api.result import Compared, Measured
@@ -55,6 +55,18 @@ def judge(
 
     Raises: Refused, a MeasureError, if a function is wrong or cheats; MeasureError if it cannot be judged.
     """
+    check(
+        (),
+        processes,
+        cache="cold",
+        seconds=seconds,
+        bytes=bytes,
+        flops=flops,
+        device=device,
+        within=within,
+        rtol=rtol,
+        atol=atol,
+    )
     name = importable(reference)
     case = Case(maker(args, name), Rules(rtol, atol, seconds), device, within)
     given = (importable(function), importable(against) if against else "", case, processes)

@@ -21,6 +21,7 @@ from kernelwatch.plan.cells import CACHES
 
 def measure(
     function: Function,
+    /,
     *arguments: object,
     bytes: int | None = None,
     flops: float | None = None,
@@ -46,7 +47,7 @@ def measure(
     Raises: MeasureError if the function raises, if an array cannot be copied, or if it cannot be measured here.
     """
     given: dict[str, Any] = {"bytes": bytes, "flops": flops, "cache": cache, "seconds": seconds, "device": device}
-    _check((function,), processes, **given)
+    check((function,), processes, **given)
     if processes > 1:
         on_gpu = (device or _device((*arguments, *keywords.values()))) == "gpu"
         with Ahead(processes, on_gpu) as ahead:
@@ -70,6 +71,7 @@ def measure(
 def compare(
     a: Function,
     b: Function,
+    /,
     *arguments: object,
     bytes: int | None = None,
     flops: float | None = None,
@@ -92,7 +94,7 @@ def compare(
     """
     given: dict[str, Any] = {"bytes": bytes, "flops": flops, "cache": cache, "seconds": seconds, "device": device}
     given["within"] = within
-    _check((a, b), processes, **given)
+    check((a, b), processes, **given)
     if processes > 1:
         where = device or _device((*arguments, *keywords.values()))
         verdict = Verdict(where, within)
@@ -132,7 +134,7 @@ def compare_here(
     return verdict.compared(both, log_ratios(*(one.samples for one in both)))
 
 
-def _check(
+def check(
     functions: Sequence[object],
     processes: Any,
     *,
@@ -142,6 +144,7 @@ def _check(
     flops: Any,
     device: object,
     within: Any = None,
+    **tolerances: Any,
 ) -> None:
     """Raises: TypeError if a function cannot be one; ValueError if a parameter has no meaning."""
     for function in functions:
@@ -156,6 +159,9 @@ def _check(
         raise ValueError(f"seconds must be a number above 0; got {seconds!r}")
     if not (isinstance(processes, int) and processes >= 1):
         raise ValueError(f"processes must be a whole number, at least 1; got {processes!r}")
+    for name, tolerance in tolerances.items():
+        if not (_is_number(tolerance) and tolerance >= 0):
+            raise ValueError(f"{name} must be a number, at least 0; got {tolerance!r}")
     for name, count in (("bytes", bytes), ("flops", flops)):
         if not (count is None or (_is_number(count) and count >= 0)):
             raise ValueError(f"{name} must be a number, at least 0, or None; got {count!r}")

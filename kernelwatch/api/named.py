@@ -31,7 +31,8 @@ def resolve(function: Function) -> tuple[str, Callable[..., object]]:
         if not callable(found):
             raise MeasureError(f"{function!r} names no function, but an object of type {type(found).__name__}")
         return path, found
-    return getattr(function, "__name__", "") or type(function).__name__, function
+    name = getattr(function, "__name__", "")
+    return name if isinstance(name, str) and name else type(function).__name__, function
 
 
 def module_of(name: str) -> ModuleType:
@@ -69,6 +70,8 @@ def _see(folder: Path) -> None:
     there: what needs the one would get the other."""
     for beside in (*folder.glob("*.py"), *folder.glob("*/__init__.py")):
         name = beside.parent.name if beside.name == "__init__.py" and beside.parent != folder else beside.stem
+        if name == "__main__":  # that of the running program, which nobody imports by this name
+            continue
         file = getattr(sys.modules.get(name), "__file__", None)
         if file and os.path.realpath(file) != str(beside.resolve()):
             raise MeasureError(f"{beside} would be hidden by {file}, which is imported already: give it another name")
@@ -78,7 +81,7 @@ def _see(folder: Path) -> None:
 
 def importable(text: str) -> str:
     """A function's name as it leads to the function from every folder. Raises: MeasureError if the text is none."""
-    module, colon, function = text.rpartition(":")
+    module, colon, function = text.rpartition(":") if isinstance(text, str) else ("", "", "")
     if not (colon and module and function.replace(".", "").isidentifier()):
         raise MeasureError(f"{text!r} names no function: it should be MODULE:FUNCTION or FILE.py:FUNCTION")
     if module.endswith(".py"):
@@ -116,7 +119,12 @@ def made(name: str) -> tuple[tuple[Any, ...], dict[str, Any]]:
         arguments = function(**({"seed": secrets.randbits(32)} if takes_seed(function) else {}))
     except Exception as error:
         raise MeasureError(f"{name} raises {type(error).__name__}: {error}") from error
-    return split(arguments)
+    positional, keywords = split(arguments)
+    if others := [key for key in keywords if not isinstance(key, str)]:
+        raise MeasureError(
+            f"{name} makes a dictionary with the key {others[0]!r}: its keys should be names of arguments"
+        )
+    return positional, keywords
 
 
 def split(arguments: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:

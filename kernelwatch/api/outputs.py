@@ -1,7 +1,8 @@
 """Whether two functions compute the same: what they return, and what they leave in the arrays that they were given."""
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from numbers import Number
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,13 +12,16 @@ from kernelwatch.api.rounds import Timer, address
 
 Values = list[Any]  # of NumPy's arrays
 Steps = tuple[int, ...]  # the strides of an array in bytes
+SHOWN = 60  # characters of a text
 LIBRARIES = (("cupy", "ndarray"), ("torch", "Tensor"))
 
 
 class Outputs(NamedTuple):
     """What a call returned, and its arrays afterwards. `wrote`: whether it returned or changed anything. `kinds`: what
     is unusual about the types of the arrays that it returned. `steps`: the strides of those that have dimensions.
-    `views`: which array arguments share memory with what it returned."""
+    `views`: which array arguments share memory with what it returned. `form`: of what it returned, each place that
+    holds something, and what: "" for an array or number of `returned`, text as it is. `unknown`: what nobody compares,
+    by place."""
 
     returned: Values
     arrays: Values
@@ -25,6 +29,8 @@ class Outputs(NamedTuple):
     kinds: tuple[str, ...] = ()
     steps: tuple[Steps, ...] = ()
     views: frozenset[int] = frozenset()
+    form: tuple[tuple[str, str], ...] = ()
+    unknown: tuple[tuple[str, str], ...] = ()
 
 
 def outputs(
@@ -43,7 +49,7 @@ def outputs(
     result = function(*copies[: len(arguments)], **dict(zip(keywords, copies[len(arguments) :], strict=True)))
     own = left(result, copies)
     changed = any(differ(*pair, 0, 0) for pair in zip(before, own.arrays, strict=True))
-    return own._replace(wrote=bool(own.returned) or changed)
+    return own._replace(wrote=bool(own.form) or changed)
 
 
 def left(result: object, arguments: Sequence[object]) -> Outputs:
@@ -51,14 +57,55 @@ def left(result: object, arguments: Sequence[object]) -> Outputs:
     own, given = arrays(result), [arrays(one) for one in arguments]
     views = {at for at, ones in enumerate(given) if any(_overlap(mine, one) for mine in own for one in ones)}
     steps = tuple(_steps(one) for one in own if len(one.shape))
-    return Outputs(values(result), values(tuple(arguments)), True, tuple(map(_kind, own)), steps, frozenset(views))
+    return Outputs(
+        values(result), values(tuple(arguments)), True, tuple(map(_kind, own)), steps, frozenset(views), *_form(result)
+    )
+
+
+def _parts(result: Any, place: str = "") -> Iterator[tuple[str, Any]]:
+    """What a result holds, by place: tuples, lists, dictionaries and arrays of Python's objects are gone through."""
+    if isinstance(result, np.ndarray) and result.dtype.hasobject:
+        result = result.tolist()
+    if isinstance(result, dict):  # in an order that follows from the keys
+        own = sorted(((f"[{key!r}]", one) for key, one in result.items()), key=lambda item: item[0])
+    elif isinstance(result, tuple | list):
+        own = [(f"[{at}]", one) for at, one in enumerate(result)]
+    else:
+        yield place, result
+        return
+    for key, one in own:
+        yield from _parts(one, place + key)
 
 
 def arrays(result: object) -> list[Any]:
-    """The arrays of a result themselves; tuples, lists and dictionaries are gone through."""
-    if isinstance(result, dict | tuple | list):
-        return [each for own in (result.values() if isinstance(result, dict) else result) for each in arrays(own)]
-    return [result] if device_of(result) else []
+    """The arrays of a result themselves."""
+    return [one for _, one in _parts(result) if device_of(one)]
+
+
+def values(result: object) -> Values:
+    """The arrays and numbers of a result, as NumPy's arrays of their own."""
+    return [np.array(one) if _is_number(one) else _on_host(one) for _, one in _parts(result) if _is_value(one)]
+
+
+def _is_value(one: object) -> bool:
+    return _is_number(one) or bool(device_of(one))
+
+
+def _is_number(one: object) -> bool:
+    return isinstance(one, bool | int | float | complex | np.generic)
+
+
+def _form(result: object) -> tuple[tuple[tuple[str, str], ...], tuple[tuple[str, str], ...]]:
+    """`form` and `unknown` of a result."""
+    form, unknown = [], []
+    for place, one in _parts(result):
+        if _is_value(one):
+            form.append((place, ""))
+        elif isinstance(one, str | bytes | bytearray | Number):  # such as a fraction
+            form.append((place, repr(one)))
+        elif one is not None:
+            unknown.append((place, f"{type(one).__module__}.{type(one).__qualname__}"))
+    return tuple(form), tuple(unknown)
 
 
 def _kind(array: Any) -> str:
@@ -94,18 +141,6 @@ def _steps(array: Any) -> Steps:
     return tuple(int(step) if extent > 1 else 0 for extent, step in zip(array.shape, steps, strict=True))
 
 
-def values(result: object) -> Values:
-    """The arrays and numbers of a result, as NumPy's arrays of their own; tuples, lists and dictionaries are gone
-    through, anything else is left out."""
-    if isinstance(result, dict):
-        return [each for own in result.values() for each in values(own)]
-    if isinstance(result, tuple | list):
-        return [each for own in result for each in values(own)]
-    if isinstance(result, bool | int | float | complex | np.generic):
-        return [np.array(result)]
-    return [_on_host(result)] if device_of(result) else []
-
-
 def _on_host(array: Any) -> Any:
     if isinstance(array, np.ndarray):
         return array.copy()
@@ -125,8 +160,8 @@ def _on_host(array: Any) -> Any:
 def why_other(expected: Outputs, own: Outputs, rtol: float, atol: float) -> str:
     """Why outputs are not the expected ones, "" if they are. An element may be off by `atol` + `rtol` times the size of
     the expected one; NaN is right where NaN is expected."""
-    if len(own.returned) != len(expected.returned):
-        return f"it returns {len(own.returned)} arrays and numbers, {len(expected.returned)} are expected"
+    if why := _why_other_form(expected, own):
+        return why
     for at, (kind, usual) in enumerate(zip(own.kinds, expected.kinds, strict=False)):
         if kind not in ("", usual):
             return f"output {at} is a {kind}, which may compute when it is read"
@@ -148,22 +183,42 @@ def why_other(expected: Outputs, own: Outputs, rtol: float, atol: float) -> str:
     return ""
 
 
+def _why_other_form(expected: Outputs, own: Outputs) -> str:
+    if len(own.returned) != len(expected.returned):
+        return f"it returns {len(own.returned)} arrays and numbers, {len(expected.returned)} are expected"
+    mine, theirs = dict(own.form), dict(expected.form)
+    for place in dict.fromkeys((*theirs, *mine)):
+        if mine.get(place) != theirs.get(place):
+            where = f" at {place}" if place else ""
+            return f"it returns {_what(mine.get(place))}{where}, {_what(theirs.get(place))} is expected"
+    return ""
+
+
+def _what(form: str | None) -> str:
+    """What a place of a result holds, as in `form`."""
+    if not form:
+        return "nothing that is compared" if form is None else "an array or number"
+    return form if len(form) <= SHOWN else f"{form[:SHOWN]}..."
+
+
 def differ(expected: Any, own: Any, rtol: float, atol: float, xp: Any = np) -> str:
     """How many elements of an array are wrong and which is the first, "" if none is. `xp`: the module of both arrays,
     NumPy or CuPy."""
     if own.shape != expected.shape or own.dtype != expected.dtype:
         kinds = [f"{one.dtype} of shape {one.shape}" for one in (own, expected)]
         return f"it is {kinds[0]}, {kinds[1]} is expected"
-    right = own == expected
-    if right.all():
-        return ""
-    is_number = own.dtype.names is None and own.dtype.kind not in "SUMm"
-    if is_number and (own.dtype.kind not in "biu" or rtol or atol):
-        wide = np.complex128 if own.dtype.kind == "c" else np.float64
-        mine, theirs = own.astype(wide), expected.astype(wide)
-        with np.errstate(invalid="ignore", over="ignore"):  # inf - inf is NaN, which is near nothing
-            near = abs(mine - theirs) <= atol + rtol * xp.where(xp.isfinite(theirs), abs(theirs), 0)
-        right = right | near | (xp.isnan(mine) & xp.isnan(theirs))
+    if any(isinstance(one, np.ma.MaskedArray) for one in (own, expected)):  # what is masked equals everything
+        if why := differ(np.ma.getmaskarray(expected), np.ma.getmaskarray(own), 0, 0):
+            return f"its mask: {why}"
+        expected, own = (np.ma.filled(one, 0) for one in (expected, own))
+    if own.dtype.names:
+        fields = ((name, differ(expected[name], own[name], rtol, atol)) for name in own.dtype.names)
+        return next((f"field {name}: {why}" for name, why in fields if why), "")
+    with np.errstate(all="ignore"):  # inf - inf is NaN, which is near nothing
+        right = (own == expected) | ((own != own) & (expected != expected))  # noqa: PLR0124 (NaN, of any type)
+        if own.dtype.kind not in "SUMmO" and (own.dtype.kind not in "biu" or rtol or atol):
+            size = abs(expected.astype(_wide(expected)))
+            right = right | (_apart(expected, own, xp) <= atol + rtol * xp.where(xp.isfinite(size), size, 0))
     if right.all():
         return ""
     at = np.unravel_index(int(right.argmin()), own.shape)
@@ -171,3 +226,17 @@ def differ(expected: Any, own: Any, rtol: float, atol: float, xp: Any = np) -> s
         f"{right.size - int(xp.count_nonzero(right))} of {own.size} elements wrong, the first at "
         f"{[int(i) for i in at]}: {own[at]} is not {expected[at]}"
     )
+
+
+def _wide(array: Any) -> Any:
+    """A type of numbers that is at least as exact, and that NumPy can calculate with."""
+    if array.dtype.kind in "fc":
+        return np.promote_types(array.dtype, np.complex128 if array.dtype.kind == "c" else np.float64)
+    return np.float64  # of an integer; of a type that NumPy itself lacks, such as bfloat16
+
+
+def _apart(a: Any, b: Any, xp: Any) -> Any:
+    """How far numbers are from each other. A float64 would round large integers, and take different ones as equal."""
+    if a.dtype.kind in "biu":
+        return xp.maximum(a, b).astype(np.uint64) - xp.minimum(a, b).astype(np.uint64)
+    return abs(a.astype(_wide(a)) - b.astype(_wide(b)))

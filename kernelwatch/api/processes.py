@@ -1,6 +1,7 @@
 """Runs a measurement in fresh processes."""
 
 import importlib
+import io
 import os
 import pickle
 import signal
@@ -183,22 +184,34 @@ def _ended(worker: Worker, limit_s: float) -> str:
     return f"it hung, or a call of the driver did: its process gave no result within {limit_s:g} s, and was killed"
 
 
+def _taken(job: IO[bytes]) -> Any:
+    """The next part of a job. Raises: MeasureError."""
+    try:
+        return pickle.load(job)
+    except Exception as error:  # whatever a class of the user's raises
+        raise MeasureError(
+            "a fresh process cannot make the function or its arguments anew, put what they need into a module: "
+            f"{type(error).__name__}: {error}"
+        ) from error
+
+
 def main() -> None:
     """Do the job on stdin in a fresh process, and write its result into the file that the job names. The arguments are
     modules, which are imported before the job comes."""
     for module in sys.argv[1:]:
         with suppress(Exception):  # the job imports what it needs, and says what fails
             importlib.import_module(module)
+    job = io.BytesIO(sys.stdin.buffer.read())  # all of it: a module that reads its input would take the rest
     try:
-        file = pickle.load(sys.stdin.buffer)
+        file = pickle.load(job)
     except EOFError:  # no job is left
         return
-    what, functions = pickle.load(sys.stdin.buffer)
     result: object
     try:
+        what, functions = _taken(job)
         for function in functions:
             resolve(function)
-        arguments, given = pickle.load(sys.stdin.buffer)
+        arguments, given = _taken(job)
         result = what(*functions, *arguments, **given)
     except MeasureError as error:
         kind = Refused if isinstance(error, Refused) else MeasureError

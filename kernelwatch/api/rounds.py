@@ -1,12 +1,15 @@
 """A round: some samples of one callable over fresh copies of its arguments. What a device must offer to take rounds."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from kernelwatch.api.arguments import Rotation
+from kernelwatch.api.result import MeasureError
 
+LATER = (Awaitable, Generator, AsyncGenerator, Future, map, filter, zip)  # compute when somebody asks for the result
 Sets = Sequence[tuple[Any, ...]]  # of arguments
 
 
@@ -75,18 +78,33 @@ class Timer(Protocol):
     def conditions(self) -> dict[str, Any]: ...
 
 
-def returned_bytes(result: object, arguments: Sequence[object]) -> int:
-    """The bytes of the arrays that a call returned and that are none of its arguments."""
+def returned_bytes(name: str, result: object, arguments: Sequence[object]) -> int:
+    """The bytes of the arrays that a call of a function returned and that are none of its arguments.
+
+    Raises: MeasureError if the call has not computed its result.
+    """
+    if isinstance(result, LATER):
+        if isinstance(result, Coroutine):
+            result.close()  # else Python says that nobody waited for it
+        raise MeasureError(
+            f"{name} returns a {type(result).__name__}, which is computed later: measure a function that waits for the "
+            "result, such as by list() or asyncio.run()"
+        )
     results = result if isinstance(result, tuple | list) else (result,)
     given = {address(one) for one in arguments}
     return sum(one.nbytes for one in results if (at := address(one)) is not None and at not in given)
 
 
 def address(array: Any) -> int | None:
-    """Where the first element of an array is; None if it is none."""
-    if hasattr(array, "data_ptr"):
+    """Where the first element of an array is; None if it is none, or hands out bytes, as an image of Pillow does. A
+    type has these attributes, too, and a proxy may have any."""
+    if isinstance(array, type):
+        return None
+    if hasattr(type(array), "data_ptr"):
         return int(array.data_ptr())
     for name in ("__array_interface__", "__cuda_array_interface__"):
-        if hasattr(array, name):
-            return int(getattr(array, name)["data"][0])
+        interface = getattr(array, name, None)
+        if isinstance(interface, dict):
+            data = interface.get("data")
+            return int(data[0]) if isinstance(data, tuple) else None
     return None

@@ -279,6 +279,12 @@ def _with(compared: Compared, candidate_first: bool, looks: Afterwards) -> Compa
 
 def _see(original: str, expected: Outputs, again: Outputs, setting: Setting) -> None:
     """Raises: MeasureError if the outputs of the original cannot show whether a candidate computes the same."""
+    for place, kind in expected.unknown:
+        where = f" at {place}" if place else ""
+        raise MeasureError(
+            f"{original} returns a {kind}{where}, which nobody can compare: it should return arrays, numbers, text or "
+            "None, also within tuples, lists and dictionaries"
+        )
     if not expected.wrote:
         raise MeasureError(f"{original} returns no array or number and changes no array: there is no output to compare")
     if why := why_other(expected, again, setting.rtol, setting.atol):

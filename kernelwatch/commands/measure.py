@@ -78,6 +78,13 @@ def _positive(text: str) -> float:
     return value
 
 
+def _tolerance(text: str) -> float:
+    value = float(text)
+    if not (math.isfinite(value) and value >= 0):
+        raise argparse.ArgumentTypeError(f"should be a number, at least 0, got {text}")
+    return value
+
+
 def main(prog: str, arguments: list[str] | None = None) -> int:
     parser = Parser(prog, __doc__)
     parser.add_argument("function", metavar="MODULE:FUNCTION", help="the function")
@@ -96,8 +103,8 @@ def main(prog: str, arguments: list[str] | None = None) -> int:
     parser.add_argument(
         "--judge", metavar="MODULE:FUNCTION", help="judge it by the outputs of this one, which is trusted"
     )
-    parser.add_argument("--rtol", type=float, default=0.0, help="with --judge: tolerance of an output, relative")
-    parser.add_argument("--atol", type=float, default=0.0, help="the same, absolute (default of both: 0)")
+    parser.add_argument("--rtol", type=_tolerance, default=0.0, help="with --judge: tolerance of an output, relative")
+    parser.add_argument("--atol", type=_tolerance, default=0.0, help="the same, absolute (default of both: 0)")
     parser.add_argument("--json", action="store_true", help="print data, as schemas/measure.json describes them")
     parsed = parser.parse_args(arguments)
     if parsed.processes < 1 or (parsed.bytes is not None and parsed.bytes < 0):

@@ -9,7 +9,7 @@ import sys
 from typing import Annotated, Any, Literal
 
 from kernelwatch.report.arguments import Parser
-from kernelwatch.system.errors import UserError
+from kernelwatch.system.errors import CANNOT, UserError
 
 INSTRUCTIONS = """Measurements of GPU kernels and verdicts on changes of their speed.
 Each result has an exit code, what it means, and the document of a command: its schema, verdict, ratio, interval and why
@@ -20,7 +20,8 @@ report only what it crowns: the ratio of a try is no result."""
 NO_VERDICT = "no verdict: the command could not do its job"
 MEANINGS = {  # of the exit codes, by what was asked
     "versus": {0: "no change, or better", 1: "worse", 2: "cannot tell, or the second commit fails"},
-    "measure": {0: "measured; compared: faster or the same", 1: "slower", 2: "cannot tell"},
+    "measure": {0: "measured, and compared with nothing"},
+    "measure, compared": {0: "faster or the same", 1: "slower", 2: "cannot tell"},
     "start": {0: "the campaign has begun"},
     "try": {0: "faster or the same, which is no result yet", 1: "slower", 2: "cannot tell, or refused"},
     "crown": {0: "a candidate is crowned", 2: "none is crowned"},
@@ -38,12 +39,18 @@ async def run(asked: str, *arguments: str) -> dict[str, Any]:
 
     command = ["campaign", asked] if asked in ("start", "try", "crown", "show") else [asked]
     words = [sys.executable, "-m", "kernelwatch", *command, "--json", *arguments]
-    done = await anyio.run_process(words, check=False)
+    try:
+        done = await anyio.run_process(words, check=False)
+    except (OSError, ValueError) as error:  # words that no command line can hold
+        said = f"kernelwatch {' '.join(command)} cannot be started: {error}"
+        return {"exit_code": CANNOT, "meaning": NO_VERDICT, "document": None, "said": said[-SAID_MOST:]}
     try:
         document = json.loads(done.stdout)
     except ValueError:
         document = None
-    meaning = MEANINGS[asked].get(done.returncode, NO_VERDICT) if document else NO_VERDICT
+    compared = isinstance(document, dict) and document.get("comparison")
+    known = MEANINGS[f"{asked}, compared" if compared else asked]
+    meaning = known.get(done.returncode, NO_VERDICT) if document else NO_VERDICT
     said = done.stderr.decode(errors="replace").strip()[-SAID_MOST:]
     return {"exit_code": done.returncode, "meaning": meaning, "document": document, "said": said}
 
@@ -82,7 +89,7 @@ async def measure_function(
     everything should be that an agent wrote. rtol, atol: tolerances of an output, relative and absolute.
     """
     asked = options(args=args, against=against, cache=cache, seconds=seconds, judge=reference)
-    asked += options(rtol=rtol, atol=atol) if reference else []
+    asked += options(rtol=rtol, atol=atol) if reference or rtol or atol else []
     return await run("measure", *asked, "--", function)
 
 
@@ -125,12 +132,16 @@ def server() -> Any:
     """The server, an mcp.server.MCPServer with TOOLS. Raises: UserError if the SDK is not installed."""
     try:
         from mcp.server import MCPServer
+        from mcp.server.mcpserver.tools import Tool
     except ImportError as error:
         raise UserError(f"it needs the package mcp ({error}); install kernelwatch[mcp]") from None
-    found = MCPServer("kernelwatch", instructions=INSTRUCTIONS, log_level="WARNING")
-    for tool in TOOLS:
-        found.tool()(tool)
-    return found
+    tools = [Tool.from_function(tool) for tool in TOOLS]
+    for tool in tools:  # the SDK leaves out what it does not know: with "baseline" nothing would be compared
+        model = tool.fn_metadata.arg_model
+        model.model_config["extra"] = "forbid"
+        model.model_rebuild(force=True)
+        tool.parameters = model.model_json_schema()
+    return MCPServer("kernelwatch", instructions=INSTRUCTIONS, log_level="WARNING", tools=tools)
 
 
 def main(prog: str, arguments: list[str]) -> int:

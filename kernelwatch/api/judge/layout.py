@@ -31,6 +31,11 @@ class Place:
     first: int
     span: int
 
+    @property
+    def type(self) -> str:
+        """The name of the type, such as "float64", in whichever order of bytes."""
+        return self.dtype if self.library == "torch" else np.dtype(self.dtype).name
+
     def stack(self, memory: Memory, at: int, sets: int, set_bytes: int) -> Any:
         """The array in some sets as one array, whose first dimension is the set. `at`: of the first set, in bytes."""
         begin = at + self.start
@@ -93,8 +98,11 @@ def layout_of(positional: Sequence[Any], named: Mapping[str, Any], device: str, 
             return (one,)
         if id(one) not in places:
             array = Original(one, xp)
-            if not array.nbytes or (not array.tensor and array.array.dtype.names is not None):
-                raise MeasureError("the judge takes arrays of numbers with at least one element")
+            if not array.nbytes or (not array.tensor and array.array.dtype.type in (np.str_, np.bytes_, np.void)):
+                raise MeasureError(
+                    "the judge takes arrays of numbers with at least one element; got one of shape "
+                    f"{array.shape} and type {array.array.dtype}"
+                )
             start = up(end, page if array.span >= LARGE else ALIGNMENT)
             library = "torch" if array.tensor else xp.__name__.partition(".")[0]
             name = str(array.array.dtype).removeprefix("torch.")

@@ -153,7 +153,8 @@ def main() -> None:
     try:
         run, context, how = prepared(job)
     except BaseException as error:  # also what ends a process
-        text = str(error) if isinstance(error, MeasureError) else f"{type(error).__name__}: {error}"
+        name = job.function.rpartition(":")[2]
+        text = str(error) if isinstance(error, MeasureError) else f"{name}: {type(error).__name__}: {error}"
         channel.send(FAILED + b" " + text.encode(errors="replace")[: MESSAGE_BYTES - 16])
         return
     if job.tells:  # what it says is believed: no candidate may write into its memory

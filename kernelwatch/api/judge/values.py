@@ -49,6 +49,8 @@ class Values:
     def _range(self, array: Any) -> tuple[float, float]:
         """The least and the greatest finite number of an array; -1 and 1 if there is none."""
         values = numbers(array, self.device.xp).reshape(-1)
+        if values.dtype.kind in "biu":  # a float64 would round the largest
+            return int(values.min()), int(values.max())
         parts = self.device.xp.concatenate([values.real, values.imag]) if values.dtype.kind == "c" else values
         wide = parts.astype(np.float64)
         finite = wide[self.device.xp.isfinite(wide)]
@@ -82,13 +84,14 @@ class Values:
     def _random(self, place: Place, bounds: tuple[float, float], stream: int, first: int, sets: int) -> Any:
         """Random numbers for an array in some sets, between these bounds, both of which belong to them if they are
         integers."""
-        shape, complex_ = (sets, *place.shape), "complex" in place.dtype
+        shape, complex_ = (sets, *place.shape), "complex" in place.type
         count = int(np.prod(place.shape)) * (2 if complex_ else 1)
         each = up(count, 4)
         words = self.device.words(stream, first * each, sets * each).reshape(sets, each)[:, :count]
-        if not any(name in place.dtype for name in ("float", "complex")):
+        if not any(name in place.type for name in ("float", "complex")):
             low, high = int(bounds[0]), int(bounds[1])
-            return (words % np.uint64(min(high - low + 1, 1 << 62))).astype(np.int64).reshape(shape) + low
+            some = words % np.uint64(min(high - low + 1, 1 << 62)) + np.uint64(low % (1 << 64))
+            return some.view(np.int64).reshape(shape)
         values = (words >> np.uint64(11)) * (UNIT * (bounds[1] - bounds[0])) + bounds[0]
         return values.reshape(*shape, 2).view(np.complex128)[..., 0] if complex_ else values.reshape(shape)
 
