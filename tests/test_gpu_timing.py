@@ -312,7 +312,7 @@ def test_a_clock_that_its_own_work_holds_down_is_marked(pauses: list[float], clo
 def test_a_clock_that_other_processes_found_comes_after_a_rest(pauses: list[float]) -> None:
     gpu = Handless()
     gpu.budget = dataclasses.replace(gpu.budget, clocks_mhz={cell().key: 1800.0})
-    gpu.best_clock_mhz, gpu.clocks = 1980.0, [1790.0]
+    gpu.best_clock_mhz, gpu.clocks = 1980.0, [1795.0]
     visit = gpu.measure(cell())
     assert (visit["retakes"], visit["throttled"], pauses) == (0, [LOW_CLOCK], [REST_S])
     gpu.taken.clear()

@@ -186,8 +186,8 @@ def test_measure_leaves_facts_and_progress(monkeypatch: pytest.MonkeyPatch, pack
     said = [json.loads(line) for line in progress.read_text().splitlines()]
     assert {(line["group"], line["total"]) for line in said} == {("transpose cpu", 4)}
     # The failed cell is measured once: the end says that all is done.
-    assert [line["done"] for line in said] == [1, 2, 3, 4]
-    assert ["ended" in line for line in said] == [False, False, False, True]
+    assert [line["done"] for line in said] == [1, 2, 3, 4, 4]
+    assert ["ended" in line for line in said] == [False, False, False, False, True]
 
 
 def test_the_end_of_a_group_is_said(package: Package, tmp_path: Path) -> None:

@@ -271,7 +271,8 @@ def test_the_plugin_needs_nothing_of_cuda(plain: Plain) -> None:
         "print(compare._is_result_better.__module__, *sorted({name.partition('.')[0] for name in sys.modules}"
         " & {'cupy', 'cuda', 'pynvml', 'torch', 'triton', 'virtualenv'}))"
     )
-    done = plain.project.run(sys.executable, "-c", code, PYTHONPATH=str(ROOT))
+    # With an option, it is an interpreter of its own and no fork of one that has imported much.
+    done = plain.project.run(sys.executable, "-P", "-c", code, PYTHONPATH=str(ROOT))
     assert (done.returncode, done.stdout.strip()) == (0, "asv.commands.compare"), done.stderr
 
 
