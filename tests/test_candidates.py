@@ -266,7 +266,11 @@ def test_an_original_whose_output_cannot_be_compared_is_refused(own: Path, funct
 
 
 def test_text_is_an_output(own: Path) -> None:
-    Campaign.start("search.jsonl", "own_original.py:says", args="inputs")
+    """What only returns text can be compared, and another text is wrong."""
+    campaign = Campaign.start("search.jsonl", "own_original.py:says", args="inputs", seconds=0.02)
+    (own / "others.py").write_text('def says(x, out):\n    return "texts"\n')
+    found = campaign.attempt("others.py:says")
+    assert "it returns 'texts', 'text' is expected" in found.told()
 
 
 # --- fresh processes that start ahead ---------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ import pytest
 
 from kernelwatch.detect.judging import LEVEL
 from lab import figures, links, pools
+from lab.gpus import sessions_in
 from lab.links import CHANGED, Disturbed
 from lab.pools import Event, Recorded, Tally
 
@@ -123,6 +124,10 @@ def test_moderated_noise_finds_more_and_stays_below_the_promised_false_events(kn
     slower = links.verdicts(known, SEED, 0.01, 4, links.CELLS, 1_500)
     assert links.share_of_changed(still["moderated"]) <= LEVEL
     assert links.share_of_changed(slower["moderated"]) > 1.5 * links.share_of_changed(slower["plain t"])
+
+
+def test_the_page_has_what_links_say_of_the_planted_history() -> None:
+    assert links.planted_table(sessions_in(links.PLANTED / "links")) in links.PAPER.read_text()
 
 
 def test_every_table_has_its_place_in_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,7 +1,9 @@
 """The tables of how quiet full runs are (scripts/lab/quiet)."""
 
+import dataclasses
 import json
 from pathlib import Path
+from typing import Any
 
 from kernelwatch.history.records import read
 from lab import quiet
@@ -62,7 +64,23 @@ def test_runs_are_told_by_all_processes_and_by_their_medians() -> None:
 
 
 def test_the_page_has_the_table_of_the_records() -> None:
-    assert quiet.by_record(quiet.recorded("h200")) in quiet.PAGE.read_text(encoding="utf-8")
+    page, records = quiet.PAGE.read_text(encoding="utf-8"), quiet.recorded("h200")
+    assert quiet.by_record(records) in page
+    assert quiet.by_clock(records) in page
+
+
+def test_cells_are_told_apart_by_a_process_below_the_highest_clock(tmp_path: Path) -> None:
+    """Of four cells, the first process of one ran half a step below, that of another a step, which is odd."""
+    mhz = {"a": (1980.0,) * 3, "b": (1971.0, 1980.0, 1980.0), "c": (1960.0, 1979.0, 1980.0), "d": (1980.0,) * 3}
+    cells: dict[str, Any] = {}
+    for name, clocks in mhz.items():
+        key = f"copy/{name} float32 8 cold"
+        path = sidecar(tmp_path / f"{name * 8}-x.facts.jsonl", "one", {key: [1e-5, 1.01e-5, 1.02e-5]}, clocks)
+        record = read(path)
+        cells |= record.cells
+    row = quiet.by_clock([dataclasses.replace(record, cells=cells)]).splitlines()[-1]
+    told = [cell.strip() for cell in row.strip("|").split("|")]
+    assert (told[1], told[5], told[9:]) == ("2", "2", ["25.0 %", "1"])
 
 
 def test_each_change_of_the_harness_has_a_row() -> None:

@@ -402,8 +402,10 @@ def planted_table(sessions: Sequence[Session]) -> str:
             size, bounds = relative(own.log, own.half())
             told = [f"{100 * each:+.2f} %" for each in (on_one, size)]
             to = f"{100 * bounds[0]:+.2f} % to {100 * bounds[1]:+.2f} %"
-            rows.append([link.cell, session.after[:8], *told, to, own.word, str(names.index(session.gpu) + 1)])
-    return table(["cell", "commit", "full runs on one GPU", "link", "95 % interval", "is", "on GPU"], sorted(rows))
+            where = str(names.index(session.gpu) + 1), f"{session.seconds:.0f} s"
+            rows.append([link.cell, session.after[:8], *told, to, own.word, *where])
+    header = ["cell", "commit", "full runs on one GPU", "link", "95 % interval", "is", "on GPU", "the commit took"]
+    return table(header, sorted(rows))
 
 
 BLOCKS: dict[str, Callable[[Recorded, int, int], str]] = {  # of the record, the seed and the number of histories

@@ -107,10 +107,10 @@ def clocks(cell: Measured) -> list[float]:
 
 def by_clock(records: Sequence[Record]) -> str:
     """A row for each record: how far the processes differ in the cells that can run at the highest SM clock, where all
-    of them did, and where one ran below it; and of all cells, the share in which one process ran a step below the
-    others."""
+    of them did, and where one ran below it; of all cells, the share in which one process ran a step below the others,
+    and in how many of them it was the first."""
     spread = ["median", "90 %", "most"]
-    header = ["", "cells at the highest clock", *spread, "a process below it", *spread, "odd"]
+    header = ["", "cells at the highest clock", *spread, "a process below it", *spread, "odd", "first"]
     rows = []
     for record in records:
         cells = [cell for cell in cold(record) if not cell.limits and len(clocks(cell)) == len(cell.measurements)]
@@ -122,7 +122,9 @@ def by_clock(records: Sequence[Record]) -> str:
         for side in (True, False):
             spreads = [cell.spread for cell in able if (cell.key in steady) is side]
             row += [str(len(spreads)), *quantiles(spreads)]
-        rows.append([*row, percent(sum(odd(cell.measurements) for cell in cells) / len(cells), 1)])
+        strange = [cell for cell in cells if odd(cell.measurements)]
+        first = sum(min(clocks(cell)) == clocks(cell)[0] for cell in strange)
+        rows.append([*row, percent(len(strange) / len(cells), 1), str(first)])
     return table(header, rows)
 
 
