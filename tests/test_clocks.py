@@ -135,6 +135,15 @@ def test_clocks_that_lie_close_or_spread_are_not_odd() -> None:
     assert not clocks.odd(taken((1990.0, 1970.0, 1970.0, 1971.0)))  # one above the others was held back by nothing
 
 
+def test_a_retake_that_read_no_clock_replaces_no_measurement_that_has_one() -> None:
+    """Nothing tells that it agrees better; one that has a clock takes the place of one without."""
+    odd = taken((1950.0, 1979.0, 1980.0), (2897.3e-6, 2862.6e-6, 2863.2e-6), POWER_CAP)
+    blind: Measurement = {"process": 3, "seconds": 2890.0e-6}
+    assert [each["seconds"] for each in clocks.retaken(odd, blind)] == [2897.3e-6, 2862.6e-6, 2863.2e-6]
+    (fresh,) = taken((1979.0,), (2862.8e-6,))
+    assert [each["seconds"] for each in clocks.retaken([*odd[1:], blind], fresh)][2] == 2862.8e-6
+
+
 def test_the_one_under_a_limit_from_outside_is_taken_again_first() -> None:
     hot = "hardware thermal slowdown"
     cell = [*taken((1700.0, 1900.0)), *taken((1895.0,), (9.1e-6,), hot)]

@@ -83,11 +83,12 @@ def retaken(measurements: Sequence[Measurement], fresh: Measurement) -> list[Mea
 
 
 def _apart(measurements: Sequence[Measurement], at: int) -> tuple[int, float]:
-    """How many limits from outside a measurement met, and how far its clock lies from those of the others in MHz."""
+    """How many limits from outside a measurement met, and how far its clock lies from those of the others in MHz. A
+    clock that was not read is as far as can be."""
     known = [mhz for place, each in enumerate(measurements) if place != at and (mhz := each.get("clock64_mhz"))]
     own = measurements[at].get("clock64_mhz")
     outside = len({*measurements[at].get("throttled", ())}.difference(OWN))
-    return outside, abs(own - statistics.median(known)) if own and known else 0.0
+    return outside, (abs(own - statistics.median(known)) if own else math.inf) if known else 0.0
 
 
 def _agree(measurements: Sequence[Measurement]) -> bool:
