@@ -479,6 +479,26 @@ def test_the_command_s_exit_codes_and_documents(
         assert run(*wrong)[:2] == (CANNOT, "")
 
 
+def test_an_undecided_confirmation_says_how_many_processes_would_decide_it(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(lab.folder)
+    given = {"seconds": 0.5, "processes": 4}
+    campaign = Campaign.start("search.jsonl", "original.py:f", **given)  # type: ignore[arg-type]
+    campaign.attempt(lab.candidate("noisy", 0.97, again=0.99, noise=0.004))
+    campaign.attempt(lab.candidate("sure", 0.98, again=0.98, noise=0.0001))
+    campaign.crown()
+    assert [one.verdict for one in campaign.confirmations] == ["cannot tell", "faster"]
+    command.main("kernelwatch campaign", ["show", "search.jsonl", "--json"])
+    found = json.loads(capsys.readouterr().out)
+    check(found, "campaign")
+    undecided, crowned = found["confirmations"]
+    assert undecided["turns_to_decide"] > 4
+    assert undecided["seconds_to_decide"] == 0.5 * undecided["turns_to_decide"]
+    assert (crowned["turns_to_decide"], crowned["seconds_to_decide"]) == (None, None)
+    assert found["crowned"] == crowned
+
+
 def test_a_campaign_without_a_finalist_says_so(
     lab: Lab, campaign: Campaign, capsys: pytest.CaptureFixture[str]
 ) -> None:
