@@ -133,7 +133,7 @@ class Lab:
         ratio = 1 / told if candidate_first else told
         word = "faster" if told < 0.995 else "slower" if told > 1.005 else "same within 1 %"
         bounds = (ratio - 0.001, ratio + 0.001)
-        both = result(), result(name=name, warnings=("it waits",))
+        both = result(), result(name=name, warnings=("it waits",), clock_mhz=1965.0)
         compared = Compared(*(both[::-1] if candidate_first else both), ratio, bounds, word, "", 0.002, (ratio,) * 4)
         return Trial(sources, "gpu", "", compared, candidate_first)
 
@@ -388,6 +388,21 @@ def test_what_is_read_is_what_was_written(written: list[str], campaign: Campaign
     opened = Campaign(campaign.file)
     assert (opened.head, opened.tries, opened.confirmations) == (campaign.head, campaign.tries, campaign.confirmations)
     assert repr(opened) == repr(campaign)
+
+
+def test_the_clocks_of_both_sides_are_kept(written: list[str], campaign: Campaign) -> None:
+    """Whichever takes the first place; of a refused candidate, and in a file from before clocks were kept, there are
+    none."""
+    told = [(one.original_mhz, one.candidate_mhz) for one in (*campaign.tries, *campaign.confirmations)]
+    assert told == [(None, None), (1980.2, 1965.0), (1980.2, 1965.0)]
+    older = [json.loads(line) for line in written]
+    for line in older:
+        line.pop("original_mhz", None)
+        line.pop("candidate_mhz", None)
+    campaign.file.write_text("".join(f"{json.dumps(line)}\n" for line in older))
+    read = Campaign(campaign.file)
+    assert [one.original_mhz for one in (*read.tries, *read.confirmations)] == [None, None, None]
+    assert [one.ratio for one in read.tries] == [one.ratio for one in campaign.tries]
 
 
 def edited(line: str, **values: Any) -> str:

@@ -138,8 +138,8 @@ def test_what_a_turn_takes() -> None:
 
 def test_a_comparison_of_functions_says_it() -> None:
     one = judge(logs(0.0, 0.004, 4), {}, floor=0.005, within=0.01, level=ALONE)
-    both = [result(conditions={"took_s": 2.0}), result(conditions={"took_s": 2.0})]
-    open_ = Compared(*both, 1.0, told(one), "cannot tell", one.why, one.detectable, (1.0,) * 4)
+    own = result(conditions={"took_s": 2.0})
+    open_ = Compared(own, own, 1.0, told(one), "cannot tell", one.why, one.detectable, (1.0,) * 4)
     found = json.loads(json.dumps(measure.document(open_, 2)))
     check(found, "measure")
     more = turns_to_decide(told(one), 4, one.why, ALONE)
