@@ -41,8 +41,9 @@ def test_so_many_turns_decide_and_fewer_do_not(middle: float, spread: float) -> 
     first = after(LOOKS[0])
     assert first.word == "cannot tell"
     decided = [turns for turns in LOOKS if after(turns).word != "cannot tell"]
-    assert turns_to_decide(told(first), LOOKS[0], first.why, ALONE) == (decided or [None])[0]
-    assert turns_to_decide(told(after(6)), 6, after(6).why, ALONE) == (None if 6 in decided else (decided or [None])[0])
+    least = min(decided, default=None)
+    assert turns_to_decide(told(first), LOOKS[0], first.why, ALONE) == least
+    assert turns_to_decide(told(after(6)), 6, after(6).why, ALONE) == (None if 6 in decided else least)
 
 
 def test_some_are_decided_sooner_than_others_and_some_never() -> None:
