@@ -267,45 +267,6 @@ def test_inputs_differ_by_set_and_round_and_are_made_again_alike(judge: Judge) -
     assert all(0 <= one.min() < 0.1 and 0.9 < one.max() <= 1 for one in known)  # where the examples lie
 
 
-def test_the_caches_are_full_of_other_data_when_the_numbers_are_there(
-    judge: Judge, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """After all writing: else what was written last would be in the cache when the clock starts."""
-    passed: list[tuple[str, int]] = []
-    scratch = judge.device.scratch  # type: ignore[attr-defined]
-    for one, name in ((judge.values, "noise"), (judge.values, "fill"), (judge.device, "flush")):
-        real = getattr(one, name)
-
-        def noted(*given: Any, real: Any = real, name: str = name) -> None:
-            real(*given)
-            passed.append((name, int(scratch[-1])))
-
-        monkeypatch.setattr(one, name, noted)
-    before = int(scratch[-1])
-    judge._fill()
-    assert passed == [("noise", before), ("fill", before), ("flush", before + 1)]
-    assert (scratch == before + 1).all()
-    assert scratch.nbytes >= 1 << 20  # what the judge here takes the cache for
-
-
-def test_lines_that_persist_in_the_l2_are_reset_before_it_is_filled(monkeypatch: pytest.MonkeyPatch) -> None:
-    driver = pytest.importorskip("cuda.bindings.driver", reason="which resets them")
-    done: list[str] = []
-
-    class Scratch:
-        def __iadd__(self, _: int) -> "Scratch":
-            done.append("filled")
-            return self
-
-    monkeypatch.setattr(driver, "cuCtxResetPersistingL2Cache", lambda: done.append("reset"))
-    device: Any = object.__new__(memory.OnDevice)
-    device.scratch = Scratch()
-    stream = SimpleNamespace(synchronize=lambda: done.append("waited"))
-    device.gpu = SimpleNamespace(replayer=SimpleNamespace(stream=stream))
-    device.flush()
-    assert done == ["reset", "filled", "waited"]
-
-
 def test_the_judge_looks_in_outputs_of_the_chosen_sets_alone(judge: Judge) -> None:
     chosen = judge._chosen()
     assert len(set(chosen)) == 32
