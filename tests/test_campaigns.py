@@ -133,7 +133,7 @@ class Lab:
         ratio = 1 / told if candidate_first else told
         word = "faster" if told < 0.995 else "slower" if told > 1.005 else "same within 1 %"
         bounds = (ratio - 0.001, ratio + 0.001)
-        both = result(), result(name=name, warnings=("it waits",))
+        both = result(), result(name=name, warnings=("it waits",), clock_mhz=1965.0)
         compared = Compared(*(both[::-1] if candidate_first else both), ratio, bounds, word, "", 0.002, (ratio,) * 4)
         return Trial(sources, "gpu", "", compared, candidate_first)
 
@@ -390,6 +390,21 @@ def test_what_is_read_is_what_was_written(written: list[str], campaign: Campaign
     assert repr(opened) == repr(campaign)
 
 
+def test_the_clocks_of_both_sides_are_kept(written: list[str], campaign: Campaign) -> None:
+    """Whichever takes the first place; of a refused candidate, and in a file from before clocks were kept, there are
+    none."""
+    told = [(one.original_mhz, one.candidate_mhz) for one in (*campaign.tries, *campaign.confirmations)]
+    assert told == [(None, None), (1980.2, 1965.0), (1980.2, 1965.0)]
+    older = [json.loads(line) for line in written]
+    for line in older:
+        line.pop("original_mhz", None)
+        line.pop("candidate_mhz", None)
+    campaign.file.write_text("".join(f"{json.dumps(line)}\n" for line in older))
+    read = Campaign(campaign.file)
+    assert [one.original_mhz for one in (*read.tries, *read.confirmations)] == [None, None, None]
+    assert [one.ratio for one in read.tries] == [one.ratio for one in campaign.tries]
+
+
 def edited(line: str, **values: Any) -> str:
     return json.dumps(json.loads(line) | values)
 
@@ -477,6 +492,26 @@ def test_the_command_s_exit_codes_and_documents(
     assert run("show", file)[1].endswith("  crowned    fast.py:f\n")
     for wrong in (["start", "other.jsonl", "original.py:f", "--processes", "3"], ["show", "none.jsonl"], []):
         assert run(*wrong)[:2] == (CANNOT, "")
+
+
+def test_an_undecided_confirmation_says_how_many_processes_would_decide_it(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(lab.folder)
+    given = {"seconds": 0.5, "processes": 4}
+    campaign = Campaign.start("search.jsonl", "original.py:f", **given)  # type: ignore[arg-type]
+    campaign.attempt(lab.candidate("noisy", 0.97, again=0.99, noise=0.004))
+    campaign.attempt(lab.candidate("sure", 0.98, again=0.98, noise=0.0001))
+    campaign.crown()
+    assert [one.verdict for one in campaign.confirmations] == ["cannot tell", "faster"]
+    command.main("kernelwatch campaign", ["show", "search.jsonl", "--json"])
+    found = json.loads(capsys.readouterr().out)
+    check(found, "campaign")
+    undecided, crowned = found["confirmations"]
+    assert undecided["turns_to_decide"] > 4
+    assert undecided["seconds_to_decide"] == 0.5 * undecided["turns_to_decide"]
+    assert (crowned["turns_to_decide"], crowned["seconds_to_decide"]) == (None, None)
+    assert found["crowned"] == crowned
 
 
 def test_a_campaign_without_a_finalist_says_so(

@@ -498,6 +498,7 @@ def test_a_damaged_file_of_decisions_accepts_nothing_of_a_comparison(accepted: D
 class Slower:
     """A comparison in which one cell became slower by 9 to 11 %."""
 
+    tests = 7
     turns = 4
 
     def __init__(self) -> None:

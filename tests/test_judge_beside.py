@@ -10,10 +10,12 @@ import sys
 import time
 from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from kernelwatch.api.judge import player
+from kernelwatch.api.judge import memory, player
 from kernelwatch.api.judge.judging import Judge
 from kernelwatch.api.result import MeasureError, Refused
 from tests.repositories import wait_until
@@ -43,6 +45,45 @@ def test_who_goes_on_by_itself_before_the_clock_starts_is_refused(
     said = r"wakes_itself(: its processes do not stand still| was at work before its clock started,) while its numbers"
     with pytest.raises(Refused, match=said):
         judge.judge(f"{FILE}:wakes_itself")
+
+
+def test_the_caches_are_full_of_other_data_when_the_numbers_are_there(
+    judge: Judge, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After all writing: else what was written last would be in the cache when the clock starts."""
+    passed: list[tuple[str, int]] = []
+    scratch = judge.device.scratch  # type: ignore[attr-defined]
+    for one, name in ((judge.values, "noise"), (judge.values, "fill"), (judge.device, "flush")):
+        real = getattr(one, name)
+
+        def noted(*given: Any, real: Any = real, name: str = name) -> None:
+            real(*given)
+            passed.append((name, int(scratch[-1])))
+
+        monkeypatch.setattr(one, name, noted)
+    before = int(scratch[-1])
+    judge._fill()
+    assert passed == [("noise", before), ("fill", before), ("flush", before + 1)]
+    assert (scratch == before + 1).all()
+    assert scratch.nbytes >= 1 << 20  # what the judge here takes the cache for
+
+
+def test_lines_that_persist_in_the_l2_are_reset_before_it_is_filled(monkeypatch: pytest.MonkeyPatch) -> None:
+    driver = pytest.importorskip("cuda.bindings.driver", reason="which resets them")
+    done: list[str] = []
+
+    class Scratch:
+        def __iadd__(self, _: int) -> "Scratch":
+            done.append("filled")
+            return self
+
+    monkeypatch.setattr(driver, "cuCtxResetPersistingL2Cache", lambda: done.append("reset"))
+    device: Any = object.__new__(memory.OnDevice)
+    device.scratch = Scratch()
+    stream = SimpleNamespace(synchronize=lambda: done.append("waited"))
+    device.gpu = SimpleNamespace(replayer=SimpleNamespace(stream=stream))
+    device.flush()
+    assert done == ["reset", "filled", "waited"]
 
 
 def test_a_candidate_that_takes_something_from_what_is_started_next_ends_it(judge: Judge) -> None:

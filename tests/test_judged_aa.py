@@ -34,18 +34,22 @@ def test_the_record_of_the_aa_becomes_the_table() -> None:
 
 
 def test_what_is_said_of_the_aa_is_of_what_both_modes_captured() -> None:
-    plain: dict[str, Any] = {"device": "a GPU", "warnings": ["short"], "open_warnings": []}
+    plain: dict[str, Any] = {"device": "a GPU", "open_s": 3e-6, "warnings": ["short"], "open_warnings": []}
     no = [f"it {aa.UNCAPTURED}: launched from Python"]
     cells = [
-        plain | {"name": "near", "ratio": 1.01},
+        plain | {"name": "long", "ratio": 1.002, "open_s": 2e-3},
+        plain | {"name": "near", "ratio": 1.0099},
         plain | {"name": "far", "ratio": 1.3},
         plain | {"name": "below", "ratio": 0.97},
         plain | {"name": "by the judge", "ratio": 2.0, "warnings": no},
         plain | {"name": "by nobody", "ratio": 3.0, "open_warnings": no},
     ]
     said = aa.summary(cells)
-    assert "On a GPU the judge's figure is -3.00 % to +1.00 % away" in said
-    assert "without the one that is furthest apart, far (+30.0 %). Not captured: by the judge, by nobody." in said
+    assert "On a GPU the judge's figure is -3.00 % to +0.99 % away" in said
+    assert "without the one that is furthest apart, far (+30.0 %). " in said
+    assert "Within 1 % are 2 of 4, the shortest of them near of 3 us. " in said
+    assert said.endswith("Not captured: by the judge, by nobody.")
+    assert "Within 1 % are 0 of 2. Not" in aa.summary(cells[2:4])
     assert aa.summary(cells[:1]) == ""
 
 

@@ -94,9 +94,10 @@ def test_a_function_is_measured_and_compared(folder: Path) -> None:
 
 def test_a_campaign_is_led(folder: Path) -> None:
     file = {"file": "search.jsonl"}
+    given = {"original": "sums.py:total", "args": "numbers", "seconds": 0.5, "processes": 6}
     begun, refused, slower, crowned, known = asked(
         folder,
-        ("start_campaign", file | {"original": "sums.py:total", "args": "numbers", "judge": False}),
+        ("start_campaign", file | given | {"judge": False}),
         ("try_candidate", file | {"candidate": "sums.py:wrong"}),
         ("try_candidate", file | {"candidate": "sums.py:slow"}),
         ("crown", file),
@@ -105,6 +106,8 @@ def test_a_campaign_is_led(folder: Path) -> None:
     assert [each["exit_code"] for each in (begun, refused, slower, crowned, known)] == [0, 2, 1, 2, 0]
     for each in (begun, refused, slower, crowned, known):
         check(each["document"], "campaign")
+    setting = begun["document"]["setting"]
+    assert (setting["seconds"], setting["processes"]) == (0.5, 6)
     assert crowned["meaning"] == "none is crowned"
     assert known["document"]["tries"] == 2
 

@@ -8,7 +8,7 @@ import json
 import math
 import statistics
 import warnings
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, fields
 from datetime import UTC, datetime
@@ -54,8 +54,8 @@ class Try:
     `ratio`, `interval`: of its seconds over the original's. They say which candidate should be measured again, and no
     more: the luckiest of many is never as fast as it seems.
     `detectable`: the smallest change that as many turns could have shown. `turns`: how many.
-    `original_s`, `candidate_s`: seconds of both. `device`: the name of the GPU or CPU. `warnings`: what makes the
-    figures doubtful.
+    `original_s`, `candidate_s`: seconds of both; `original_mhz`, `candidate_mhz`: the SM clock meanwhile, None on a CPU
+    or if it is not known. `device`: the name of the GPU or CPU. `warnings`: what makes the figures doubtful.
     """
 
     number: int
@@ -69,6 +69,8 @@ class Try:
     turns: int = 0
     original_s: float | None = None
     candidate_s: float | None = None
+    original_mhz: float | None = None
+    candidate_mhz: float | None = None
     device: str = ""
     warnings: tuple[str, ...] = ()
     turned: ClassVar[str] = "turns"
@@ -298,6 +300,8 @@ class Campaign:
             "turns": len(trials),
             "original_s": original_s,
             "candidate_s": candidate_s,
+            "original_mhz": _median(one.clocks_mhz[0] for one in trials),
+            "candidate_mhz": _median(one.clocks_mhz[1] for one in trials),
             "device": trials[0].device_name,
         }
         told = {"interval": tuple(finite(figures["interval"])), "warnings": _warnings(trials)}
@@ -387,6 +391,7 @@ def _tried(number: int, name: str, seen: Trial) -> Try:
     assert seen.compared
     compared, (original_s, candidate_s) = seen.compared, seen.seconds
     low, high, detectable = finite([*compared.interval, compared.detectable])
+    original_mhz, candidate_mhz = seen.clocks_mhz
     return Try(
         number=number,
         candidate=candidate,
@@ -399,9 +404,17 @@ def _tried(number: int, name: str, seen: Trial) -> Try:
         turns=len(compared.samples),
         original_s=original_s,
         candidate_s=candidate_s,
+        original_mhz=original_mhz,
+        candidate_mhz=candidate_mhz,
         device=seen.device_name,
         warnings=_warnings([seen]),
     )
+
+
+def _median(clocks: Iterable[float | None]) -> float | None:
+    """Of the clocks that are known."""
+    known = [mhz for mhz in clocks if mhz]
+    return statistics.median(known) if known else None
 
 
 def _warnings(trials: Sequence[Trial]) -> tuple[str, ...]:
@@ -455,6 +468,8 @@ def _parsed(kind: type[T], values: dict[str, Any]) -> T:
             values[name] = _of(Source, values[name])
     if "setting" in values:  # a campaign that began before there was a judge has none
         values["setting"] = _of(Setting, {"judge": False} | values["setting"])
+    if issubclass(kind, Try):  # one that was made before clocks were kept has none
+        values = {"original_mhz": None, "candidate_mhz": None} | values
     if "interval" in values:
         low, high = values["interval"]
         _of(Bounds, {"low": low, "high": high})

@@ -106,6 +106,13 @@ class Trial:
         a, b = self.compared.a.seconds, self.compared.b.seconds
         return (b, a) if self.candidate_first else (a, b)
 
+    @property
+    def clocks_mhz(self) -> tuple[float | None, float | None]:
+        """The SM clock of the original and of the candidate."""
+        assert self.compared
+        a, b = self.compared.a.clock_mhz, self.compared.b.clock_mhz
+        return (b, a) if self.candidate_first else (a, b)
+
 
 def trial(
     original: str,

@@ -18,15 +18,17 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
-from kernelwatch.api.campaigns import Campaign, Try
+from kernelwatch.api.campaigns import Campaign, Confirmation, Try
 from kernelwatch.api.result import MeasureError
 from kernelwatch.comparison.spending import BUDGET, FINALISTS, PROCESSES, level
 from kernelwatch.history.records import finite
 from kernelwatch.plan.cells import CACHES
 from kernelwatch.report.arguments import Parser, stop_on_signals
+from kernelwatch.report.deciding import ALONE, turns_to_decide
 from kernelwatch.report.documents import VERSION
 from kernelwatch.system.errors import UserError
 
+MOST_PROCESSES = 1000  # of a confirmation that anyone would wait for
 OF_TRY = {"faster": 0, "same": 0, "slower": 1}  # cannot tell or refused: 2
 
 
@@ -49,13 +51,25 @@ def document(campaign: Campaign, code: int, last: Try | None) -> dict[str, Any]:
         },
         "tries": len(campaign.tries),
         "refused": sum(each.verdict == "refused" for each in campaign.tries),
-        "last": last and asdict(last),
-        "finalists": [asdict(each) for each in campaign.finalists[:FINALISTS]],
-        "changed": [asdict(each) for each in campaign.changed],
-        "confirmations": [asdict(each) for each in campaign.confirmations],
-        "crowned": campaign.crowned and asdict(campaign.crowned),
+        "last": last and _entry(campaign, last),
+        "finalists": [_entry(campaign, each) for each in campaign.finalists[:FINALISTS]],
+        "changed": [_entry(campaign, each) for each in campaign.changed],
+        "confirmations": [_entry(campaign, each) for each in campaign.confirmations],
+        "crowned": campaign.crowned and _entry(campaign, campaign.crowned),
     }
     return finite(content)  # type: ignore[no-any-return]
+
+
+def _entry(campaign: Campaign, one: Try) -> dict[str, Any]:
+    """A try or a confirmation, and how many turns or processes would decide it if it cannot tell, in which time."""
+    seconds = campaign.head.setting.seconds  # of a process, and of all turns of a try
+    if isinstance(one, Confirmation):
+        more = turns_to_decide(one.interval, one.turns, one.why, one.level, range(one.turns + 2, MOST_PROCESSES, 2))
+        seconds_s = seconds * more if more else None
+    else:
+        more = turns_to_decide(one.interval, one.turns, one.why, ALONE)
+        seconds_s = seconds * more / one.turns if more else None
+    return asdict(one) | {"turns_to_decide": more, "seconds_to_decide": seconds_s}
 
 
 def main(prog: str, arguments: list[str] | None = None) -> int:

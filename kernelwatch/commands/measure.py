@@ -26,6 +26,7 @@ from kernelwatch.api.result import Compared, Measured, MeasureError
 from kernelwatch.history.records import finite
 from kernelwatch.plan.cells import CACHES
 from kernelwatch.report.arguments import Parser, stop_on_signals
+from kernelwatch.report.deciding import ALONE, turns_to_decide
 from kernelwatch.report.documents import VERSION
 from kernelwatch.system.apart import apart
 from kernelwatch.system.errors import UserError
@@ -55,9 +56,20 @@ def document(found: Measured | Compared, code: int) -> dict[str, Any]:
             "interval": compared.interval,
             "detectable": compared.detectable,
             "samples": compared.samples,
+            **_to_decide(compared),
         },
     }
     return finite(content)  # type: ignore[no-any-return]
+
+
+def _to_decide(compared: Compared) -> dict[str, Any]:
+    """How many turns, or processes, would decide a comparison that cannot tell, and the seconds of all of them."""
+    turns = len(compared.samples)
+    if not (more := turns_to_decide(compared.interval, turns, compared.why, ALONE)):
+        return {"turns_to_decide": None, "seconds_to_decide": None}
+    # In the open mode both are measured in the same seconds.
+    took_s = sum(one.conditions["took_s"] for one in (compared.a, compared.b)) / (1 if compared.b.judged else 2)
+    return {"turns_to_decide": more, "seconds_to_decide": took_s * more / turns}
 
 
 FIGURES = (

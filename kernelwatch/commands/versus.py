@@ -11,7 +11,8 @@ import argparse
 import json
 import re
 import tempfile
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -68,12 +69,27 @@ def versus(project: Project, arguments: argparse.Namespace, console: Console) ->
                 return choose(project, timed(project), set(project.rungs()), differ.rungs)
             return by_pattern(project, only, differ.rungs) if only else None
 
-        work = partial(compare, report, choose_from, arguments.budget, arguments.within)
+        began: dict[int, float] = {}  # by the turns before it, when a turn began
+
+        def work(tell: Callable[[str], None]) -> None:
+            def noted(text: str) -> None:
+                if report.comparison:
+                    began.setdefault(report.comparison.turns, time.monotonic())
+                tell(text)
+
+            compare(report, choose_from, arguments.budget, arguments.within, noted)
+
         code = finish(report, work, console, arguments.markdown, arguments.comment, quiet=arguments.json)
         if arguments.json:
             both = (names[0], names[1]), (shas[0], shas[1])
-            print(json.dumps(documents.versus(report, *both, machine, code)))
+            print(json.dumps(documents.versus(report, *both, machine, code, _turn_s(began))))
         return code
+
+
+def _turn_s(began: Mapping[int, float]) -> float | None:
+    """What a turn took, from when each began; None if there are not two."""
+    first, last = min(began, default=0), max(began, default=0)
+    return (began[last] - began[first]) / (last - first) if last > first else None
 
 
 def environments(project: Project, arguments: argparse.Namespace, console: Console) -> int:

@@ -94,7 +94,14 @@ async def measure_function(
 
 
 async def start_campaign(
-    file: str, original: Function, args: str, rtol: float = 0.0, atol: float = 0.0, judge: bool = True
+    file: str,
+    original: Function,
+    args: str,
+    rtol: float = 0.0,
+    atol: float = 0.0,
+    judge: bool = True,
+    seconds: float | None = None,
+    processes: int | None = None,
 ) -> dict[str, Any]:
     """Begin a search for a function that is faster than an original: one for each search.
 
@@ -102,8 +109,9 @@ async def start_campaign(
     rtol, atol: tolerances of an output, relative to the original's and absolute.
     judge: run each candidate in a process that does not time it. Its functions write their outputs into array
     arguments. Only a person should turn it off.
+    seconds: how long to measure in each process. processes: of a confirmation, an even number; more show smaller gains.
     """
-    asked = options(args=args, rtol=rtol, atol=atol)
+    asked = options(args=args, rtol=rtol, atol=atol, seconds=seconds, processes=processes)
     return await run("start", *asked, *(["--judge"] if judge else []), "--", file, original)
 
 

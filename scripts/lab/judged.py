@@ -41,6 +41,7 @@ from lab.figures import write_block
 ROOT = Path(__file__).resolve().parent.parent.parent
 JSON, PAGE = ROOT / "docs" / "judged.json", ROOT / "docs" / "judge.md"
 UNCAPTURED = "cannot be captured in a CUDA graph"  # in a warning of either mode
+AGREES = 0.01  # so far apart the figures of both modes count as the same
 BUDGET_S = 140.0  # after which no further function is begun
 
 
@@ -119,10 +120,14 @@ def summary(cells: list[dict[str, Any]]) -> str:
     *others, most = sorted(both, key=lambda one: abs(math.log(one["ratio"])))
     low, high = (change_text(pick(one["ratio"] for one in others) - 1) for pick in (min, max))
     rest = [one["name"] for one in cells if one not in both]
+    near = [one for one in both if abs(one["ratio"] - 1) <= AGREES]
+    least = min(near, key=lambda one: one["open_s"], default=None)
+    shortest = f", the shortest of them {least['name']} of {time_text(least['open_s'])}" if least else ""
     return (
         f"On {cells[0]['device']} the judge's figure is {low} to {high} away from that of the open mode. That is of "
         f"the functions that both modes captured in a graph, without the one that is furthest apart, {most['name']} "
-        f"({change_text(most['ratio'] - 1)}). Not captured: {', '.join(rest) or 'none'}."
+        f"({change_text(most['ratio'] - 1)}). Within {100 * AGREES:g} % are {len(near)} of {len(both)}{shortest}. "
+        f"Not captured: {', '.join(rest) or 'none'}."
     )
 
 
