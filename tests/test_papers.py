@@ -260,7 +260,13 @@ def test_counters_and_streamed_products_in_the_papers(tmp_path: Path) -> None:
     line = {"key": "matmul/initial float32 256x256x256 cold", "metrics": metrics}
     (folder / "counters.jsonl").write_text(json.dumps(line) + "\n")
     shown = figures.counters(record, tmp_path, file)
+    assert row_of(shown, "initial") == ["initial", "2000", "2000000", *["2e+06"] * 3, "2", "2", "2", "2"]
+    assert "L1 hits" not in shown  # a column without a figure
+    newer = {"key": "matmul/tiled_16 float32 256x256x256 cold", "metrics": {m: 2e6 for m, _ in METRICS.values()}}
+    (folder / "counters.jsonl").write_text("".join(f"{json.dumps(each)}\n" for each in (line, newer)))
+    shown = figures.counters(record, tmp_path, file)
     assert row_of(shown, "initial") == ["initial", "2000", "2000000", *["2e+06"] * 3, "", "2", "2", "2", "2"]
+    assert row_of(shown, "tiled_16") == ["tiled_16", "2000", "2000000", *["2e+06"] * 4, "2", "2", "2", "2"]
     assert "**matmul 256x256x256, float32**" in shown
     assert "2048x2048x2048" not in shown
     assert figures.counters(record, tmp_path, "docs/research/transpose.md") == ""

@@ -239,23 +239,22 @@ def transposed_by_size(record: Record) -> str:
 
 
 def counters(record: Record, folder: Path, file: str) -> str:
-    """The tables of Nsight Compute's counters in a file of docs/. A rung without counters is left out."""
+    """The tables of Nsight Compute's counters in a file of docs/. A rung without counters is left out, and so is a
+    column that no rung of a table has."""
     path = folder / record.machine / "counters.jsonl"
     lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
     known = {entry["key"]: entry["metrics"] for entry in map(json.loads, lines)}
     parts = []
     for wanted in ncu.TABLES[file]:
-        rows = []
-        for key, rung in zip(wanted.keys, wanted.rungs, strict=True):
-            if metrics := known.get(key):
-                names = [ncu.METRICS[title][0] for title in wanted.columns]
-                values = [
-                    ncu.text(title, metrics[name]) if name in metrics else ""
-                    for title, name in zip(wanted.columns, names, strict=True)
-                ]
-                rows.append([rung, *values])
+        counted = {rung: known[key] for key, rung in zip(wanted.keys, wanted.rungs, strict=True) if key in known}
+        names = {title: ncu.METRICS[title][0] for title in wanted.columns}
+        titles = [title for title, name in names.items() if any(name in metrics for metrics in counted.values())]
+        rows = [
+            [rung, *(ncu.text(title, metrics[names[title]]) if names[title] in metrics else "" for title in titles)]
+            for rung, metrics in counted.items()
+        ]
         if rows:
-            parts.append(f"**{wanted.op} {wanted.title}**\n\n" + table(["rung", *wanted.columns], rows))
+            parts.append(f"**{wanted.op} {wanted.title}**\n\n" + table(["rung", *titles], rows))
     return "\n\n".join(parts)
 
 
