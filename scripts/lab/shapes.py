@@ -3,8 +3,9 @@
 
 At each shape `best` and the others take turns in one process, on cold memory, after their outputs were checked. The
 record goes to docs/shapes.jsonl, a line for each shape, and from there to the table of docs/matmul.md. With --train it
-times the rungs that `best` may take instead, and the record goes to results/, from which scripts/lab/best learns. With
---device cpu it tries itself: a rung for the CPU stands in for `best`, and nothing is recorded without --out.
+times the rungs that `best` may take instead, and the record goes to results/, from which scripts/lab/best learns. A run
+that was stopped goes on with --resume; --table writes the table. With --device cpu it tries itself: a rung for the CPU
+stands in for `best`, and nothing is recorded without --out.
 """
 
 if __name__ == "__main__":
@@ -17,6 +18,7 @@ if __name__ == "__main__":
     environment.laboratory(__file__)
 
 import faulthandler
+import hashlib
 import importlib
 import json
 import math
@@ -67,6 +69,7 @@ TURNS_OF_TRAINING, SETS_OF_TRAINING = 3, 128  # of operands, which are bound ane
 NEAR = 1.25  # times the fastest: a rung that never came so near is not trained
 SLOW = 1.5  # times the fastest: such a rung is left out of the training from the second turn on
 HANGING_S = 120.0  # of a shape, after which the process ends: a kernel that hangs cannot be left otherwise
+VERSIONS = ("driver", "cuda_runtime", "cupy")  # conditions under which lines of one record were measured
 CPU_MOST = 256  # of a matrix's side on a CPU
 
 
@@ -222,12 +225,20 @@ def compared(own: Mapping[str, Any], others: Mapping[str, Mapping[str, Any]]) ->
     return {"fastest": fastest, "ratio": math.exp(found.middle), "interval": [low, high]}
 
 
+def kernels() -> str:
+    """The digest of what `best` chooses from, and by: every text of the package."""
+    folder = Path(gpukernels.__file__).parent
+    texts = sorted(path for path in folder.rglob("*") if path.is_file() and "__pycache__" not in path.parts)
+    named = (f"{path.relative_to(folder)}\0{hashlib.sha256(path.read_bytes()).hexdigest()}" for path in texts)
+    return hashlib.sha256("\n".join(named).encode()).hexdigest()[:16]
+
+
 class Shapes:
     """Takes one shape after the other on a device. `training`: the rungs that `best` may take, not `best` itself."""
 
     def __init__(self, device: str, seed: int, training: bool) -> None:
         self.device, self.seed, self.training = device, seed, training
-        self.facts = {"seed": seed, "date": datetime.now(UTC).date().isoformat()}
+        self.facts = {"seed": seed, "date": datetime.now(UTC).date().isoformat(), "kernels": kernels()}
         if device == "gpu" and not training:
             with suppress(ImportError):  # before the timer makes its stream PyTorch's, too
                 importlib.import_module("torch")
@@ -237,6 +248,21 @@ class Shapes:
         if device == "gpu":
             self.capability = int(self.timer.xp.cuda.Device().compute_capability)
         self.loaded: dict[tuple[str, str, str], Binder | str] = {}  # or why there is none
+
+    def kept(self, lines: Iterable[dict[str, Any]]) -> dict[int, dict[str, Any]]:
+        """By number, the lines of a record that were measured with this seed and these kernels on such a GPU. An error
+        has no device, so its shape is measured again."""
+        now = self.timer.conditions()
+
+        def same(line: Mapping[str, Any]) -> bool:
+            then = line.get("conditions", {})
+            return (
+                line.get("device") == self.timer.name
+                and all(line.get(name) == self.facts.get(name) for name in ("seed", "kernels", "torch"))
+                and all(then.get(name) == now.get(name) for name in VERSIONS)
+            )
+
+        return {line["number"]: line for line in lines if same(line)}
 
     def chosen(self, one: Drawn) -> str:
         """The rung that `best` takes first."""
@@ -433,6 +459,11 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument(
         "--only", type=regular_expression, default="", help='of "op type shape", such as "matmul .*32 "'
     )
+    parser.add_argument(
+        "--resume",
+        action="store_true",
+        help="keep the shapes that the record has of this seed, of the same kernels and the same GPU",
+    )
     parser.add_argument("--train", action="store_true", help="time the rungs that best may take, for scripts/lab/best")
     parser.add_argument("--out", help="the record to write (default: docs/shapes.jsonl; with --train in results/)")
     parser.add_argument("--table", action="store_true", help="only rewrite the table from the record")
@@ -449,12 +480,14 @@ def main(arguments: list[str] | None = None) -> int:
         shapes = Shapes(options.device, seed, options.train)
     except MeasureError as error:
         raise UserError(str(error)) from None
-    lines: list[dict[str, Any]] = []
     drawn = chosen(seed, options.shapes, options.only, options.device, options.train)
-    for line in run(shapes, drawn, options.budget):
-        lines.append(line)
+    known = shapes.kept(read(out)) if options.resume and out and out.exists() else {}
+    by_number = {one.number: known[one.number] for one in drawn if one.number in known}
+    for line in run(shapes, [one for one in drawn if one.number not in by_number], options.budget):
+        by_number[line["number"]] = line
         if out:
-            write_whole(out, "".join(f"{json.dumps(one)}\n" for one in lines))
+            write_whole(out, "".join(f"{json.dumps(by_number[number])}\n" for number in sorted(by_number)))
+    lines = [by_number[number] for number in sorted(by_number)]
     if all("error" in line for line in lines):
         print("nothing could be measured", file=sys.stderr)
         return CANNOT
