@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -27,6 +28,7 @@ BLOCKS = {
     "docs/matmul.md": ["matmul", "cpu", "shapes", "types", "float8", "between"],
     "docs/research/transpose.md": ["counters"],
     "docs/research/matmul.md": ["climb", "counters"],
+    "docs/research/README.md": ["bars"],
     "docs/research/access.md": ["access"],
     "docs/research/fleet.md": ["neighbors"],
 }
@@ -152,6 +154,19 @@ def test_a_climb_has_the_order_of_the_ladder() -> None:
     for type, steps in figures.CLIMBS.items():
         assert sorted(steps, key=names.index) == list(steps)
         assert all(type in figures.MATMUL.rung(name).types for name in steps)
+
+
+WORDS = ("Prediction:", "Change:", "Result:", "Limit:")  # of each step of a climb, in this order
+
+
+def test_every_step_of_a_climb_says_what_was_predicted_and_what_came_of_it() -> None:
+    page = (ROOT / "docs" / "research" / "matmul.md").read_text(encoding="utf-8")
+    sections = dict(re.findall(r"^##+ (\w+)\n+((?:(?!#).*\n)+)", page, re.MULTILINE))
+    steps = [step for names in figures.CLIMBS.values() for step in names[1:]]
+    assert len(steps) > 10
+    for step in steps:
+        items = re.findall(r"^- \*\*([^*]+)\*\*", sections[step], re.MULTILINE)
+        assert tuple(item for item in items if item in WORDS) == WORDS, step
 
 
 def test_float8_stands_beside_the_vendors_sums_alike() -> None:

@@ -14,6 +14,7 @@ from gpukernels import best, ladder
 from kernelwatch.api.rounds import Round
 from kernelwatch.system.errors import CANNOT
 from lab import figures, shapes, shapes_cells
+from lab.ahead import compile_ahead
 from lab.shapes_cells import Drawn, draw
 from tests.fake_gpu import Memory
 from tests.test_api_gpu import device
@@ -135,7 +136,7 @@ def test_what_best_may_take_is_compiled_ahead(kernel_cache: Path, capsys: pytest
         ("matmul", "cublas", "float32"),
         ("matmul", "wgmma", "float16"),
     ]
-    shapes.compile_ahead(wanted, "sm_80", workers=1)
+    compile_ahead(wanted, "sm_80", workers=1)
     assert len(set(kernel_cache.rglob("*.cubin")) - before) == 1
     assert "matmul/wgmma float16: " in capsys.readouterr().err
 

@@ -13,7 +13,7 @@ if __name__ == "__main__":
 import json
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from io import StringIO
 from pathlib import Path
@@ -30,8 +30,8 @@ from kernelwatch.report.markdown import markdown, table
 from kernelwatch.report.rows import Row, ladder
 from kernelwatch.report.texts import rate_text, record_text
 from kernelwatch.system.errors import UserError
+from lab import bars, picture
 from lab import counters as ncu
-from lab import picture
 
 MATMUL = PROJECT.op("matmul")
 TURNED = (4096, 4096)
@@ -301,6 +301,17 @@ def between(record: Record, folder: Path) -> str:
     return table([f"between grids, {record.machine.split('.')[0]}", "figure"], lines)
 
 
+def reached(records: Sequence[Record], folder: Path) -> str:
+    """The table of what the best rungs are to reach, of the record of scripts/lab/bars on these records' machine, else
+    of the records themselves."""
+    path = folder / records[0].machine / bars.RECORD
+    if path.exists():
+        return bars.text(bars.read(path), bars.source(path))
+    cells = {key: cell.seconds for record in records for key, cell in record.cells.items() if cell.seconds}
+    sources = dict.fromkeys(record_text(record, "gpu") for record in records)
+    return bars.text(cells, f"({'; '.join(sources)})")
+
+
 def several(record: Record, folder: Path) -> str:
     """The table of the product over several GPUs, "" if nothing of it is recorded: TFLOP/s, and the share of as many
     times the rate of cuBLAS on one GPU, in the same run unless that has none."""
@@ -399,6 +410,8 @@ def write(records: list[Record], root: Path, results: Path, others: list[Record]
             ("docs/matmul.md", "between"): lambda: between(multiplied, results),
             ("docs/matmul.md", "several"): lambda: several(multiplied, results),
         }
+    if turned and multiplied:
+        makers["docs/research/README.md", "bars"] = lambda: reached([turned, multiplied], results)
     if VERSUS.exists():
         makers["docs/comparing.md", "versus"] = lambda: f"```\n{VERSUS.read_text(encoding='utf-8').strip()}\n```"
     if on_cpu:

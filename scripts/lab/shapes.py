@@ -22,14 +22,11 @@ import hashlib
 import importlib
 import json
 import math
-import multiprocessing
-import os
 import re
 import statistics
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
 from datetime import UTC, datetime
 from importlib import metadata
@@ -40,7 +37,7 @@ import numpy as np
 
 import gpukernels
 from benchmarks.project import PROJECT
-from gpukernels import best, compile_cuda, ladder
+from gpukernels import best, ladder
 from kernelwatch.api.measuring import timer_of
 from kernelwatch.api.result import MeasureError
 from kernelwatch.api.rounds import Round, Subject, Timer
@@ -54,6 +51,7 @@ from kernelwatch.report.texts import percent, time_text
 from kernelwatch.system.errors import CANNOT, UserError
 from kernelwatch.system.files import write_whole
 from lab import shapes_cells
+from lab.ahead import compile_ahead
 from lab.figures import write_block
 from lab.shapes_cells import Binder, Drawn, draw
 
@@ -73,7 +71,7 @@ VERSIONS = ("driver", "cuda_runtime", "cupy")  # conditions under which lines of
 CPU_MOST = 256  # of a matrix's side on a CPU
 
 
-# --- compiled ahead ------------------------------------------------------------------------------------------------
+# --- rungs ---------------------------------------------------------------------------------------------------------
 
 
 def contending(op: str, type: str, capability: int) -> list[str]:
@@ -82,29 +80,6 @@ def contending(op: str, type: str, capability: int) -> list[str]:
     recorded = [by_rung for of_op in tables for by_shape in of_op.values() for by_rung in by_shape.values()]
     near = {name for by_rung in recorded for name, relative in by_rung.items() if relative < NEAR}
     return [rung.name for rung in ladder.op(op).rungs if best.fits(rung, type, capability) and rung.name in near]
-
-
-def _compiled(op: str, name: str, type: str, arch: str) -> str:
-    """Compile a rung into the cache; why it cannot be, or ""."""
-    try:
-        compile_cuda(gpukernels.rung(op, name), type, arch)
-    except gpukernels.KernelError as error:
-        return str(error)
-    return ""
-
-
-def compile_ahead(wanted: Iterable[tuple[str, str, str]], arch: str, workers: int | None = None) -> None:
-    """Compile CUDA rungs (op, rung, type) into the cache, in parallel processes. What fails there fails again, and is
-    told, when it is loaded."""
-    jobs = [each for each in wanted if gpukernels.rung(*each[:2]).source.suffix == ".cu"]
-    if not jobs:
-        return
-    with ProcessPoolExecutor(workers or os.cpu_count(), multiprocessing.get_context("spawn")) as pool:
-        for (op, name, type), done in [
-            ((op, name, type), pool.submit(_compiled, op, name, type, arch)) for op, name, type in jobs
-        ]:
-            if why := done.result():
-                print(f"{op}/{name} {type}: {why}", file=sys.stderr, flush=True)
 
 
 # --- one shape -----------------------------------------------------------------------------------------------------
