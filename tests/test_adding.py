@@ -44,6 +44,24 @@ def run_tests(folder: Path, *arguments: str) -> "subprocess.CompletedProcess[str
     return subprocess.run(command, cwd=folder, env=left, capture_output=True, text=True, check=False)
 
 
+def test_what_was_added_passes_the_other_steps_of_the_check(copy: Path) -> None:
+    """Those of scripts/check besides the tests; mypy reads the files that differ, and what they import."""
+    status = subprocess.run(
+        ["git", "status", "--porcelain"], cwd=copy, capture_output=True, text=True, check=True
+    ).stdout.splitlines()
+    changed = [name for name in (line[3:] for line in status) if name.endswith(".py") and "/matmul/" not in name]
+    assert {"benchmarks/project.py", "benchmarks/row_sum.py", "tests/gate.py"} <= set(changed)
+    steps = (
+        ["ruff", "check", "--no-cache", "."],
+        ["ruff", "format", "--no-cache", "--check", "."],
+        ["codespell_lib"],
+        ["mypy", "--cache-dir", str(copy.parent / "mypy"), *changed],
+    )
+    for step in steps:
+        done = subprocess.run([sys.executable, "-m", *step], cwd=copy, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+
+
 def test_an_op_and_a_rung_that_are_added_as_the_page_says_pass(copy: Path) -> None:
     done = run_tests(copy, "--basetemp", str(copy.parent / "base"), "-k", CHOSEN)
     assert done.returncode == 0, done.stdout[-5000:]
