@@ -57,7 +57,7 @@ EXACT_TF32 = {"float32": (10, 3)}
 
 
 def exact_integers(
-    rng: np.random.Generator, inputs: list[NDArray[Any]], exact: Mapping[str, tuple[int, int]] = EXACT
+    rng: np.random.Generator, inputs: list[NDArray[Any]], exact: Mapping[str, tuple[int, ...]] = EXACT
 ) -> None:
     """Of which every sum of some ten thousand products is exact, in any order; and in no narrower type. Longer sums are
     exact too: the numbers are of both signs, so that sums grow with the root of the count."""
@@ -72,7 +72,7 @@ def signed_numbers(rng: np.random.Generator, inputs: list[NDArray[Any]]) -> None
 
 
 def some_not_finite(
-    rng: np.random.Generator, inputs: list[NDArray[Any]], exact: Mapping[str, tuple[int, int]] = EXACT
+    rng: np.random.Generator, inputs: list[NDArray[Any]], exact: Mapping[str, tuple[int, ...]] = EXACT
 ) -> None:
     """Integers, and among them infinities, NaN and zeros of both signs."""
     exact_integers(rng, inputs, exact)

@@ -16,8 +16,8 @@ ADDED = ("transpose/one_each", "matmul/one_each", "row_sum/thread_row", "row_sum
 # Of the tests that loop over the ladder, those of what was added; of those that list ops, what is quick. The page of
 # test_own_page adds another row_sum, to a repository of its own.
 CHOSEN = (
-    "(one_each or row_sum or test_cells.py or as_its_lock_has_it or of_one_op or newest_record or rungs_of_the_ladder"
-    " or suites_take_the_engine) and not test_own_page"
+    "(one_each or row_sum or test_cells.py or test_tables.py or test_shapes.py or as_its_lock_has_it or of_one_op"
+    " or newest_record or rungs_of_the_ladder or suites_take_the_engine) and not test_own_page"
 )
 READ = ("data", "docs", "examples", "results", "README.md", "CONTRIBUTING.md")
 
@@ -42,6 +42,24 @@ def run_tests(folder: Path, *arguments: str) -> "subprocess.CompletedProcess[str
     left = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "PYTHONPATH"))}
     command = [sys.executable, "-m", "pytest", "-v", "-p", "no:cacheprovider", *arguments]
     return subprocess.run(command, cwd=folder, env=left, capture_output=True, text=True, check=False)
+
+
+def test_what_was_added_passes_the_other_steps_of_the_check(copy: Path) -> None:
+    """Those of scripts/check besides the tests; mypy reads the files that differ, and what they import."""
+    status = subprocess.run(
+        ["git", "status", "--porcelain"], cwd=copy, capture_output=True, text=True, check=True
+    ).stdout.splitlines()
+    changed = [name for name in (line[3:] for line in status) if name.endswith(".py") and "/matmul/" not in name]
+    assert {"benchmarks/project.py", "benchmarks/row_sum.py", "tests/gate.py"} <= set(changed)
+    steps = (
+        ["ruff", "check", "--no-cache", "."],
+        ["ruff", "format", "--no-cache", "--check", "."],
+        ["codespell_lib"],
+        ["mypy", "--cache-dir", str(copy.parent / "mypy"), *changed],
+    )
+    for step in steps:
+        done = subprocess.run([sys.executable, "-m", *step], cwd=copy, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
 
 
 def test_an_op_and_a_rung_that_are_added_as_the_page_says_pass(copy: Path) -> None:

@@ -22,7 +22,7 @@ from kernelwatch.system import machine
 from kernelwatch.system.errors import CANNOT, UserError
 from kernelwatch.system.options import Options
 from kernelwatch.timing.record import CellState
-from lab import between, counters
+from lab import between, counters, figures
 
 
 def group(*seconds: float, state: CellState = "ok") -> Group:
@@ -207,14 +207,65 @@ def test_counters_need_ncu(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captu
 
 def test_counters_are_asked_of_cells_that_exist() -> None:
     tables = [table for tables in counters.TABLES.values() for table in tables]
-    ladders = [table for table in tables if len(table.rungs) > 5]
-    assert len(tables) == 9
-    assert [table.title for table in ladders] == [
-        "256x256x256, float32", "2048x2048x2048, float32", "4096x4096x4096, float16->float32", "4096x4096, float32",
-    ]  # fmt: skip
+    assert len(tables) > 10
     for table in tables:
         assert [profiler.find(PROJECT, key).key for key in table.keys] == table.keys
         assert set(table.columns) <= set(counters.METRICS)
+
+
+def test_every_step_of_the_climbs_is_counted() -> None:
+    counted = {(table.type, rung) for table in counters.TABLES["docs/research/matmul.md"] for rung in table.rungs}
+    steps = {(type, rung) for type, rungs in figures.CLIMBS.items() for rung in rungs}
+    assert steps
+    assert steps <= counted
+
+
+@pytest.fixture
+def counted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
+    """The cells whose counters were taken; those of `padded` cannot be. The record lies in the folder of the test."""
+    taken: list[str] = []
+
+    def take(project: object, package: object, cell: Cell, metrics: list[str], **_: object) -> dict[str, float]:
+        if cell.rung == "padded":
+            raise UserError("ncu measured 0 launches")
+        taken.append(cell.key)
+        return dict.fromkeys(metrics, 1.0)
+
+    (tmp_path / "benchmarks").mkdir()
+    (tmp_path / "asv.conf.json").write_text('{"results_dir": "results"}')
+    (tmp_path / "results" / "here").mkdir(parents=True)
+    monkeypatch.setattr(counters, "PROJECT", replace(PROJECT, here=tmp_path / "benchmarks" / "project.py"))
+    monkeypatch.setattr(counters, "import_package", lambda *_: None)
+    monkeypatch.setattr(counters, "ncu", lambda: "ncu")
+    monkeypatch.setattr(counters, "machine_name", lambda: "here")
+    monkeypatch.setattr(counters, "who", lambda: {"gpu": "A"})
+    monkeypatch.setattr(counters, "binary_of", lambda package, cell: f"of {cell.rung}")
+    monkeypatch.setattr(profiler, "counters", take)
+    return taken
+
+
+def test_counters_are_taken_again_only_if_the_binary_or_the_metrics_changed(
+    counted: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    names = [f"transpose/{rung} float32 4096x4096 cold" for rung in ("copy", "naive_read", "tiled", "padded")]
+    assert counters.main(names) == 2  # the last one cannot be taken
+    assert "transpose/padded float32 4096x4096 cold: ncu measured 0 launches" in capsys.readouterr().err
+    path = tmp_path / "results" / "here" / "counters.jsonl"
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    assert [(line["key"], line["binary"]) for line in lines] == [
+        (names[0], "of copy"), (names[1], "of naive_read"), (names[2], "of tiled"),
+    ]  # fmt: skip
+    counted.clear()
+    assert counters.main(["--missing", *names[:3]]) == 0
+    assert counted == []
+    lines[0]["binary"] = "of an older source"
+    del lines[1]["metrics"][counters.METRICS["clock, MHz"][0]]
+    path.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    assert counters.main(["--missing", *names[:3]]) == 0
+    assert counted == names[:2]
+    counted.clear()
+    assert counters.main(names[2:3]) == 0  # without the option all that are named
+    assert counted == names[2:3]
 
 
 def test_the_name_of_a_kernel_in_its_source() -> None:

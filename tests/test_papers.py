@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -27,6 +28,7 @@ BLOCKS = {
     "docs/matmul.md": ["matmul", "cpu", "shapes", "types", "float8", "between"],
     "docs/research/transpose.md": ["counters"],
     "docs/research/matmul.md": ["climb", "counters"],
+    "docs/research/README.md": ["bars"],
     "docs/research/access.md": ["access"],
     "docs/research/fleet.md": ["neighbors"],
 }
@@ -154,6 +156,19 @@ def test_a_climb_has_the_order_of_the_ladder() -> None:
         assert all(type in figures.MATMUL.rung(name).types for name in steps)
 
 
+WORDS = ("Prediction:", "Change:", "Result:", "Limit:")  # of each step of a climb, in this order
+
+
+def test_every_step_of_a_climb_says_what_was_predicted_and_what_came_of_it() -> None:
+    page = (ROOT / "docs" / "research" / "matmul.md").read_text(encoding="utf-8")
+    sections = dict(re.findall(r"^##+ (\w+)\n+((?:(?!#).*\n)+)", page, re.MULTILINE))
+    steps = [step for names in figures.CLIMBS.values() for step in names[1:]]
+    assert len(steps) > 10
+    for step in steps:
+        items = re.findall(r"^- \*\*([^*]+)\*\*", sections[step], re.MULTILINE)
+        assert tuple(item for item in items if item in WORDS) == WORDS, step
+
+
 def test_float8_stands_beside_the_vendors_sums_alike() -> None:
     type, small, large = "float8_e4m3fn->bfloat16", "256x256x256 cold", "4096x4096x4096 cold"
     seconds = {
@@ -260,7 +275,13 @@ def test_counters_and_streamed_products_in_the_papers(tmp_path: Path) -> None:
     line = {"key": "matmul/initial float32 256x256x256 cold", "metrics": metrics}
     (folder / "counters.jsonl").write_text(json.dumps(line) + "\n")
     shown = figures.counters(record, tmp_path, file)
+    assert row_of(shown, "initial") == ["initial", "2000", "2000000", *["2e+06"] * 3, "2", "2", "2", "2"]
+    assert "L1 hits" not in shown  # a column without a figure
+    newer = {"key": "matmul/tiled_16 float32 256x256x256 cold", "metrics": {m: 2e6 for m, _ in METRICS.values()}}
+    (folder / "counters.jsonl").write_text("".join(f"{json.dumps(each)}\n" for each in (line, newer)))
+    shown = figures.counters(record, tmp_path, file)
     assert row_of(shown, "initial") == ["initial", "2000", "2000000", *["2e+06"] * 3, "", "2", "2", "2", "2"]
+    assert row_of(shown, "tiled_16") == ["tiled_16", "2000", "2000000", *["2e+06"] * 4, "2", "2", "2", "2"]
     assert "**matmul 256x256x256, float32**" in shown
     assert "2048x2048x2048" not in shown
     assert figures.counters(record, tmp_path, "docs/research/transpose.md") == ""

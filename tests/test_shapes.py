@@ -8,11 +8,13 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
+import gpukernels
 from benchmarks.project import PROJECT
 from gpukernels import best, ladder
 from kernelwatch.api.rounds import Round
 from kernelwatch.system.errors import CANNOT
 from lab import figures, shapes, shapes_cells
+from lab.ahead import compile_ahead
 from lab.shapes_cells import Drawn, draw
 from tests.fake_gpu import Memory
 from tests.test_api_gpu import device
@@ -34,7 +36,8 @@ def test_the_seed_and_the_number_alone_decide() -> None:
 
 
 def test_every_type_that_best_takes_is_drawn_in_every_kind_of_shape() -> None:
-    for op in ladder.ops():
+    assert set(shapes_cells.ORDER) == set(shapes_cells.KINDS)  # no other op is drawn
+    for op in map(ladder.op, shapes_cells.KINDS):
         own = [one for one in DRAWN if one.op == op.name]
         taken = {type for rung in op.rungs for type in rung.types if best.fits(rung, type, shapes_cells.CAPABILITY)}
         assert {one.type for one in own} == taken
@@ -134,7 +137,7 @@ def test_what_best_may_take_is_compiled_ahead(kernel_cache: Path, capsys: pytest
         ("matmul", "cublas", "float32"),
         ("matmul", "wgmma", "float16"),
     ]
-    shapes.compile_ahead(wanted, "sm_80", workers=1)
+    compile_ahead(wanted, "sm_80", workers=1)
     assert len(set(kernel_cache.rglob("*.cubin")) - before) == 1
     assert "matmul/wgmma float16: " in capsys.readouterr().err
 
@@ -202,6 +205,53 @@ def test_an_error_costs_its_own_shape(tmp_path: Path, monkeypatch: pytest.Monkey
     assert told == [0, 1, 2], "each shape is on the disk before the next one begins"
     assert [line.get("error") for line in shapes.read(out)] == [None, "MemoryError: out of memory", None]
     assert "MemoryError: out of memory" in shapes.text(shapes.read(out))
+
+
+def test_a_run_that_was_stopped_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out, taken = tmp_path / "shapes.jsonl", list[int]()
+    faults: dict[int, BaseException] = {3: MemoryError("out of memory"), 4: KeyboardInterrupt()}
+
+    def figures(self: Any, one: Drawn, seconds: float) -> dict[str, Any]:
+        taken.append(one.number)
+        if one.number in faults:
+            raise faults.pop(one.number)
+        return measured(ratio=1.0) | {"device": self.timer.name, "conditions": self.timer.conditions()}
+
+    def run(*more: str) -> list[int]:
+        taken.clear()
+        assert shapes.main(["--device", "cpu", "--shapes", "6", "--out", str(out), *more]) == 0
+        return list(taken)
+
+    monkeypatch.setattr(shapes.Shapes, "_figures", figures)
+    with pytest.raises(KeyboardInterrupt):
+        run()
+    assert [line["number"] for line in shapes.read(out)] == [0, 1, 2, 3]
+    assert run("--resume") == [3, 4, 5], "the shape that was an error is measured again"
+    assert [line["number"] for line in shapes.read(out)] == list(range(6))
+    assert "6 shapes of seed 1" in capsys.readouterr().out
+    assert run("--resume") == []
+    assert run() == list(range(6)), "without the option all is measured anew"
+    assert run("--resume", "--seed", "2") == list(range(6)), "another seed draws other shapes"
+    monkeypatch.setattr(shapes, "kernels", lambda: "others")
+    assert run("--resume", "--seed", "2") == list(range(6))
+    for change in ({"device": "another"}, {"torch": "1"}, {"conditions": {"driver": "1"}}):
+        out.write_text("".join(f"{json.dumps(line | change)}\n" for line in shapes.read(out)))
+        assert run("--resume", "--seed", "2") == list(range(6)), change
+
+
+def test_any_text_of_the_package_makes_other_kernels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "matmul" / "__pycache__").mkdir(parents=True)
+    monkeypatch.setattr(gpukernels, "__file__", str(tmp_path / "__init__.py"))
+    (tmp_path / "matmul" / "wgmma.cu").write_text("one")
+    first = shapes.kernels()
+    (tmp_path / "matmul" / "__pycache__" / "torch.pyc").write_bytes(b"compiled")
+    assert shapes.kernels() == first
+    (tmp_path / "matmul" / "wgmma.cu").write_text("two")
+    second = shapes.kernels()
+    (tmp_path / "matmul" / "wgmma.cu").rename(tmp_path / "matmul" / "wmma.cu")
+    assert len({first, second, shapes.kernels()}) == 3
 
 
 def test_when_the_budget_is_over_no_shape_is_begun(

@@ -39,7 +39,8 @@ __device__ void compute(T *shared, const T *__restrict__ A, const T *__restrict_
     const long long row0 = (blockIdx.y + (long long)gridDim.y * blockIdx.z) * TILE_ROWS;
     const long long column0 = (long long)blockIdx.x * TILE_COLUMNS;
 
-    // Where this thread's results begin in the tile of C, and where it starts in the tiles that it helps to load.
+    // Where this thread's results begin in the tile of C (warp_tile.cu draws the zigzag of the lanes), and where it
+    // starts in the tiles that it helps to load.
     const int m0 = warp / WARPS_N * WARP_ROWS + lane / 2 % LANES_M * VECTOR;
     const int n0 = warp % WARPS_N * WARP_COLUMNS + (lane / 8 * 2 + lane % 2) * VECTOR;
     const int a_row = thread / 2, a_k = thread % 2 * VECTOR;

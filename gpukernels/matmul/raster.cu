@@ -46,7 +46,8 @@ __device__ void compute(T *shared, const T *__restrict__ A, const T *__restrict_
                         long long N, long long K, long long row0, long long column0) {
     const int thread = threadIdx.y * BLOCK_X + threadIdx.x, warp = thread / 32, lane = thread % 32;
 
-    // Where this thread's results begin in the tile of C, and where it starts in the tiles that it helps to copy.
+    // Where this thread's results begin in the tile of C (warp_tile.cu draws the zigzag of the lanes), and where it
+    // starts in the tiles that it helps to copy.
     const int m0 = warp / WARPS_N * WARP_ROWS + lane / 2 % LANES_M * VECTOR;
     const int n0 = warp % WARPS_N * WARP_COLUMNS + (lane / 8 * 2 + lane % 2) * VECTOR;
     constexpr int BY = WHOLE ? VECTOR : 1;  // elements of B a copy

@@ -44,6 +44,8 @@ struct Epilogue {
     // Store a part of the results of the tile in row m and column n of tiles. All threads of the warp group call this.
     template <typename Values>
     __device__ void store_part(const Values &values, int part, int m, int n) const {
+        // Parts of the lower 64 rows, if there are such, are counted on from those of the upper ones: their columns are
+        // TILE_COLUMNS too many.
         constexpr int COLUMNS = sizeof(Values) == sizeof(float) * SUMS ? ROW_BYTES / 4 : ROW_BYTES / 2;
         const int below = GROUP_ROWS == ROWS ? 0 : part / (TILE_COLUMNS / COLUMNS);
         unsigned char *const buffer = buffers + part % BUFFERS * PART_BYTES;

@@ -4,7 +4,8 @@
 // shared memory are 128 bytes, whose 16-byte pieces are exchanged within 8 rows (128-byte swizzle), so that neither
 // those who write the tiles nor the tensor cores meet bank conflicts: piece p of row r lies at p ^ r % 8. A's tile has
 // TILE_ROWS rows, of TILE_K elements. B's tile has TILE_K rows of 64 columns, and behind them the next 64 columns; or
-// if B_K_MAJOR, TILE_COLUMNS rows of TILE_K elements.
+// if B_K_MAJOR, TILE_COLUMNS rows of TILE_K elements. The macros that no file here defines (TILE_ROWS, STAGES, BUFFERS)
+// come from the rung's entry in gpukernels/ladder.toml.
 // Source: NVIDIA, PTX ISA: wgmma.
 
 #pragma once

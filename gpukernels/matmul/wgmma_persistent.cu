@@ -5,8 +5,8 @@
 //
 // A block goes on with the next tile of C as soon as it has one. Its producer does not wait for the consumers' results:
 // the copies for a tile run under the last products of the tile before it, and the copy engine stores results under the
-// next products. The grid has as few blocks as finish in the same number of waves, so that all have equal work.
-// Launches may overlap, too: a block makes its barriers while the launch before still runs.
+// next products. The grid (wgmma.py) has as few blocks as finish in the same number of waves, so that all have equal
+// work. If each block has one tile, launches overlap: a block makes its barriers while the launch before still runs.
 // Source: NVIDIA, CUTLASS, warp-specialized persistent kernels for Hopper.
 
 #include "persistent.cuh"

@@ -2,7 +2,7 @@
 """Records Nsight Compute's counters for the rungs of a ladder, which explain why a rung beats the previous one or not.
 
 The record is results/<machine>/counters.jsonl with a line for each cell. scripts/lab/figures writes from it the tables
-in docs/ that TABLES describes.
+in docs/ that TABLES describes. An interrupted run goes on with --missing.
 """
 
 if __name__ == "__main__":
@@ -14,17 +14,24 @@ if __name__ == "__main__":
 
     environment.laboratory(__file__)
 
+import hashlib
+import json
+import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from rich.table import Table as Printed
 
 from benchmarks.project import PROJECT
 from kernelwatch.asv.machine_names import machine_name, who
 from kernelwatch.extras.nsight import profiler
-from kernelwatch.plan.cells import key
+from kernelwatch.plan.cells import Cell, key
+from kernelwatch.plan.package import Package
 from kernelwatch.plan.problem import Shape, label
 from kernelwatch.plan.project import import_package
 from kernelwatch.report.arguments import Output, Parser
+from kernelwatch.system.errors import UserError
 from kernelwatch.system.files import replace_lines
 from kernelwatch.system.tools import ncu
 
@@ -46,6 +53,11 @@ METRICS = {
     "tensor pipe, %": ("sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_elapsed", 1),
     "clock, MHz": ("sm__cycles_elapsed.avg.per_second", 1e6),
     "instructions, M": ("smsp__inst_executed.sum", 1e6),
+    # For how many cycles a warp waits between two of its instructions, by what it waits for.
+    "wait: memory": ("smsp__average_warps_issue_stalled_long_scoreboard_per_issue_active.ratio", 1),
+    "wait: shared": ("smsp__average_warps_issue_stalled_short_scoreboard_per_issue_active.ratio", 1),
+    "wait: barrier": ("smsp__average_warps_issue_stalled_barrier_per_issue_active.ratio", 1),
+    "wait: dispatch": ("smsp__average_warps_issue_stalled_dispatch_stall_per_issue_active.ratio", 1),
 }
 SKIP, COUNT = 2, 3
 
@@ -81,10 +93,22 @@ _COMMON = ("us", "blocks", "warps, %")
 _SHARED = ("shared wavefronts, M", "bank conflicts, M")
 # `constant` takes only a small A. A launch of the products by parts, of rounded operands or of split tiles is several
 # kernels, of which the counters are of the products alone.
-_PRODUCTS = _rungs("matmul", "float32", ("constant", "split_tail", "bf16x6", "fp16x3", "tf32"))
-_TENSOR_COLUMNS = ("us", "blocks", "tensor pipe, %", "clock, MHz", "L2 sectors read, M", "memory read, MB", "memory, %")
+_PRODUCTS = _rungs("matmul", "float32", ("constant", "split_tail", "bf16x6", "fp16x3", "tf32", "tf32_64x128"))
+_WAITS = tuple(title for title in METRICS if title.startswith("wait: "))
+_TENSOR_COLUMNS = (
+    *("us", "blocks", "tensor pipe, %", "clock, MHz", "instructions, M"),
+    *("L2 sectors read, M", "memory read, MB", "memory, %"),
+)
+_LARGE_COLUMNS = (
+    *("us", "blocks", "issue slots, %", "clock, MHz", *_WAITS),
+    *("L2 sectors read, M", "memory read, MB", "memory, %"),
+)
 _MOVED = ("L2 sectors read, M", "L2 sectors written, M", "memory read, MB", "memory written, MB", "memory, %")
 _TENSOR = tuple(name for name in _rungs("matmul", "float16->float32") if name.startswith("w"))
+# The waits of those that copy tiles for sums in registers.
+_CLIMB = _PRODUCTS[_PRODUCTS.index("thread_tile_2d") : _PRODUCTS.index("pipelined") + 1]
+_STORES = ("wgmma_stages", "wgmma_tma_store", "wgmma_specialized", "wgmma_persistent", "wgmma_cache_hints", "wgmma")
+_CACHES = ("wgmma_persistent", "wgmma_cache_hints", "wgmma")
 # File -> its tables.
 TABLES = {
     "docs/research/matmul.md": [
@@ -103,13 +127,22 @@ TABLES = {
             )
             for n in (256, 2048)
         ),
+        Table("matmul", "float32", (2048, 2048, 2048), _CLIMB, ("us", "issue slots, %", "clock, MHz", *_WAITS)),
         *(
             Table(*("matmul", type, shape, rungs), _TENSOR_COLUMNS)
             for type, shape, rungs in (
                 ("float16->float32", (4096, 4096, 4096), _TENSOR),
+                ("float16->float32", (2048, 2048, 2048), _STORES),
+                ("float16->float32", (8192, 8192, 8192), _CACHES),
                 ("float16->float32", (4000, 4104, 4040), ("wgmma", "wgmma_128x128", "wgmma_multicast")),
+                ("float32", (2048, 2048, 2048), ("tf32", "bf16x6", "fp16x3")),
                 ("float32", (4096, 4096, 4096), ("tf32", "bf16x6", "fp16x3")),
+                ("float32", (8192, 8192, 8192), ("tf32", "bf16x6", "fp16x3")),
             )
+        ),
+        *(
+            Table("matmul", "float32", (n, n, n), ("async_stages", "raster", "pipelined", "split_tail"), _LARGE_COLUMNS)
+            for n in (4096, 8192)
         ),
     ],
     "docs/research/transpose.md": [
@@ -123,6 +156,10 @@ TABLES = {
                 ("float32", (8192, 8192), ("copy", "padded", "vectorized")),
                 ("float32", (16411, 8209), ("copy", "naive_write", "padded", "vectorized", "sector_aligned")),
                 ("uint16", (4096, 4096), ("copy", "padded", "vectorized", "sector_aligned")),
+                *(
+                    (type, (4096, 4096), ("copy", "padded", "vectorized"))
+                    for type in ("uint8", "float64", "complex128")
+                ),
             )
         ),
     ],
@@ -135,25 +172,56 @@ def text(title: str, value: float) -> str:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Record the counters of the cells in the arguments; the exit code."""
+    """Record the counters of the cells in the arguments; the exit code: 2 if those of a cell could not be taken."""
     parser = Parser("scripts/lab/counters", __doc__)
     parser.add_argument("cell", nargs="*", help="keys of cells (default: all that docs/ has tables of)")
+    parser.add_argument(
+        "--missing", action="store_true", help="only cells whose counters lack a metric, or are of another binary"
+    )
     options = parser.parse_args(arguments)
-    record(options.cell or [key for tables in TABLES.values() for table in tables for key in table.keys])
-    return 0
+    keys = options.cell or [key for tables in TABLES.values() for table in tables for key in table.keys]
+    return record(list(dict.fromkeys(keys)), options.missing)
 
 
-def record(keys: list[str]) -> None:
-    """Record the counters of cells by key, and print them. Raises: UserError."""
+def lacks(line: Mapping[str, Any] | None, binary: str) -> bool:
+    """Whether a line of the record is not there, has not all metrics, or has those of another binary."""
+    if line is None or line.get("binary") != binary:
+        return True
+    return not {metric for metric, _ in METRICS.values()} <= set(line["metrics"])
+
+
+def binary_of(package: Package, cell: Cell) -> str:
+    """The digest of what a rung compiles to on this GPU."""
+    import cupy
+
+    binary = package.binary(cell.op, cell.rung, cell.type, f"sm_{cupy.cuda.Device().compute_capability}")
+    return hashlib.sha256(binary.path.read_bytes()).hexdigest()[:16]
+
+
+def record(keys: Sequence[str], missing: bool = False) -> int:
+    """Record the counters of cells by key, and print them; the exit code. `missing`: only what the record lacks.
+    Raises: UserError."""
     ncu()
     package = import_package(PROJECT, str(PROJECT.repository))
     path = PROJECT.results / machine_name() / "counters.jsonl"
+    lines = map(json.loads, path.read_text(encoding="utf-8").splitlines() if path.exists() else [])
+    known = {line["key"]: line for line in lines}
     metrics = [metric for metric, _ in METRICS.values()]
-    table = Printed("cell", *METRICS)
+    printed, failed = Printed("cell", *METRICS), False
     for name in keys:
         cell = profiler.find(PROJECT, name)
-        values = profiler.counters(PROJECT, package, cell, metrics, flush="none", skip=SKIP, count=COUNT)
+        binary = binary_of(package, cell)
+        if missing and not lacks(known.get(name), binary):
+            continue
+        try:
+            values = profiler.counters(PROJECT, package, cell, metrics, flush="none", skip=SKIP, count=COUNT)
+        except UserError as error:  # costs its own cell alone
+            print(f"{name}: {error}", file=sys.stderr, flush=True)
+            failed = True
+            continue
         # After each cell, so that an interruption loses nothing.
-        replace_lines(path, {cell.key: {"metrics": values, "who": who()}})
-        table.add_row(cell.key, *(text(title, values[metric]) for title, (metric, _) in METRICS.items()))
-    Output().print(table)
+        replace_lines(path, {name: {"metrics": values, "binary": binary, "who": who()}})
+        print(name, flush=True)
+        printed.add_row(name, *(text(title, values[metric]) for title, (metric, _) in METRICS.items()))
+    Output().print(printed)
+    return 2 if failed else 0

@@ -13,7 +13,7 @@ if __name__ == "__main__":
 import json
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from io import StringIO
 from pathlib import Path
@@ -30,8 +30,8 @@ from kernelwatch.report.markdown import markdown, table
 from kernelwatch.report.rows import Row, ladder
 from kernelwatch.report.texts import rate_text, record_text
 from kernelwatch.system.errors import UserError
+from lab import bars, picture
 from lab import counters as ncu
-from lab import picture
 
 MATMUL = PROJECT.op("matmul")
 TURNED = (4096, 4096)
@@ -239,23 +239,22 @@ def transposed_by_size(record: Record) -> str:
 
 
 def counters(record: Record, folder: Path, file: str) -> str:
-    """The tables of Nsight Compute's counters in a file of docs/. A rung without counters is left out."""
+    """The tables of Nsight Compute's counters in a file of docs/. A rung without counters is left out, and so is a
+    column that no rung of a table has."""
     path = folder / record.machine / "counters.jsonl"
     lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
     known = {entry["key"]: entry["metrics"] for entry in map(json.loads, lines)}
     parts = []
     for wanted in ncu.TABLES[file]:
-        rows = []
-        for key, rung in zip(wanted.keys, wanted.rungs, strict=True):
-            if metrics := known.get(key):
-                names = [ncu.METRICS[title][0] for title in wanted.columns]
-                values = [
-                    ncu.text(title, metrics[name]) if name in metrics else ""
-                    for title, name in zip(wanted.columns, names, strict=True)
-                ]
-                rows.append([rung, *values])
+        counted = {rung: known[key] for key, rung in zip(wanted.keys, wanted.rungs, strict=True) if key in known}
+        names = {title: ncu.METRICS[title][0] for title in wanted.columns}
+        titles = [title for title, name in names.items() if any(name in metrics for metrics in counted.values())]
+        rows = [
+            [rung, *(ncu.text(title, metrics[names[title]]) if names[title] in metrics else "" for title in titles)]
+            for rung, metrics in counted.items()
+        ]
         if rows:
-            parts.append(f"**{wanted.op} {wanted.title}**\n\n" + table(["rung", *wanted.columns], rows))
+            parts.append(f"**{wanted.op} {wanted.title}**\n\n" + table(["rung", *titles], rows))
     return "\n\n".join(parts)
 
 
@@ -300,6 +299,17 @@ def between(record: Record, folder: Path) -> str:
         ["copy time hidden", f"{100 * measured['hidden_share']:.1f} % of {copies:.3f} s"],
     ]
     return table([f"between grids, {record.machine.split('.')[0]}", "figure"], lines)
+
+
+def reached(records: Sequence[Record], folder: Path) -> str:
+    """The table of what the best rungs are to reach, of the record of scripts/lab/bars on these records' machine, else
+    of the records themselves."""
+    path = folder / records[0].machine / bars.RECORD
+    if path.exists():
+        return bars.text(bars.read(path), bars.source(path))
+    cells = {key: cell.seconds for record in records for key, cell in record.cells.items() if cell.seconds}
+    sources = dict.fromkeys(record_text(record, "gpu") for record in records)
+    return bars.text(cells, f"({'; '.join(sources)})")
 
 
 def several(record: Record, folder: Path) -> str:
@@ -400,6 +410,8 @@ def write(records: list[Record], root: Path, results: Path, others: list[Record]
             ("docs/matmul.md", "between"): lambda: between(multiplied, results),
             ("docs/matmul.md", "several"): lambda: several(multiplied, results),
         }
+    if turned and multiplied:
+        makers["docs/research/README.md", "bars"] = lambda: reached([turned, multiplied], results)
     if VERSUS.exists():
         makers["docs/comparing.md", "versus"] = lambda: f"```\n{VERSUS.read_text(encoding='utf-8').strip()}\n```"
     if on_cpu:

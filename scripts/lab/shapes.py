@@ -3,8 +3,9 @@
 
 At each shape `best` and the others take turns in one process, on cold memory, after their outputs were checked. The
 record goes to docs/shapes.jsonl, a line for each shape, and from there to the table of docs/matmul.md. With --train it
-times the rungs that `best` may take instead, and the record goes to results/, from which scripts/lab/best learns. With
---device cpu it tries itself: a rung for the CPU stands in for `best`, and nothing is recorded without --out.
+times the rungs that `best` may take instead, and the record goes to results/, from which scripts/lab/best learns. A run
+that was stopped goes on with --resume; --table writes the table. With --device cpu it tries itself: a rung for the CPU
+stands in for `best`, and nothing is recorded without --out.
 """
 
 if __name__ == "__main__":
@@ -17,17 +18,15 @@ if __name__ == "__main__":
     environment.laboratory(__file__)
 
 import faulthandler
+import hashlib
 import importlib
 import json
 import math
-import multiprocessing
-import os
 import re
 import statistics
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
 from datetime import UTC, datetime
 from importlib import metadata
@@ -38,7 +37,7 @@ import numpy as np
 
 import gpukernels
 from benchmarks.project import PROJECT
-from gpukernels import best, compile_cuda, ladder
+from gpukernels import best, ladder
 from kernelwatch.api.measuring import timer_of
 from kernelwatch.api.result import MeasureError
 from kernelwatch.api.rounds import Round, Subject, Timer
@@ -52,6 +51,7 @@ from kernelwatch.report.texts import percent, time_text
 from kernelwatch.system.errors import CANNOT, UserError
 from kernelwatch.system.files import write_whole
 from lab import shapes_cells
+from lab.ahead import compile_ahead
 from lab.figures import write_block
 from lab.shapes_cells import Binder, Drawn, draw
 
@@ -67,10 +67,11 @@ TURNS_OF_TRAINING, SETS_OF_TRAINING = 3, 128  # of operands, which are bound ane
 NEAR = 1.25  # times the fastest: a rung that never came so near is not trained
 SLOW = 1.5  # times the fastest: such a rung is left out of the training from the second turn on
 HANGING_S = 120.0  # of a shape, after which the process ends: a kernel that hangs cannot be left otherwise
+VERSIONS = ("driver", "cuda_runtime", "cupy")  # conditions under which lines of one record were measured
 CPU_MOST = 256  # of a matrix's side on a CPU
 
 
-# --- compiled ahead ------------------------------------------------------------------------------------------------
+# --- rungs ---------------------------------------------------------------------------------------------------------
 
 
 def contending(op: str, type: str, capability: int) -> list[str]:
@@ -79,29 +80,6 @@ def contending(op: str, type: str, capability: int) -> list[str]:
     recorded = [by_rung for of_op in tables for by_shape in of_op.values() for by_rung in by_shape.values()]
     near = {name for by_rung in recorded for name, relative in by_rung.items() if relative < NEAR}
     return [rung.name for rung in ladder.op(op).rungs if best.fits(rung, type, capability) and rung.name in near]
-
-
-def _compiled(op: str, name: str, type: str, arch: str) -> str:
-    """Compile a rung into the cache; why it cannot be, or ""."""
-    try:
-        compile_cuda(gpukernels.rung(op, name), type, arch)
-    except gpukernels.KernelError as error:
-        return str(error)
-    return ""
-
-
-def compile_ahead(wanted: Iterable[tuple[str, str, str]], arch: str, workers: int | None = None) -> None:
-    """Compile CUDA rungs (op, rung, type) into the cache, in parallel processes. What fails there fails again, and is
-    told, when it is loaded."""
-    jobs = [each for each in wanted if gpukernels.rung(*each[:2]).source.suffix == ".cu"]
-    if not jobs:
-        return
-    with ProcessPoolExecutor(workers or os.cpu_count(), multiprocessing.get_context("spawn")) as pool:
-        for (op, name, type), done in [
-            ((op, name, type), pool.submit(_compiled, op, name, type, arch)) for op, name, type in jobs
-        ]:
-            if why := done.result():
-                print(f"{op}/{name} {type}: {why}", file=sys.stderr, flush=True)
 
 
 # --- one shape -----------------------------------------------------------------------------------------------------
@@ -222,12 +200,20 @@ def compared(own: Mapping[str, Any], others: Mapping[str, Mapping[str, Any]]) ->
     return {"fastest": fastest, "ratio": math.exp(found.middle), "interval": [low, high]}
 
 
+def kernels() -> str:
+    """The digest of what `best` chooses from, and by: every text of the package."""
+    folder = Path(gpukernels.__file__).parent
+    texts = sorted(path for path in folder.rglob("*") if path.is_file() and "__pycache__" not in path.parts)
+    named = (f"{path.relative_to(folder)}\0{hashlib.sha256(path.read_bytes()).hexdigest()}" for path in texts)
+    return hashlib.sha256("\n".join(named).encode()).hexdigest()[:16]
+
+
 class Shapes:
     """Takes one shape after the other on a device. `training`: the rungs that `best` may take, not `best` itself."""
 
     def __init__(self, device: str, seed: int, training: bool) -> None:
         self.device, self.seed, self.training = device, seed, training
-        self.facts = {"seed": seed, "date": datetime.now(UTC).date().isoformat()}
+        self.facts = {"seed": seed, "date": datetime.now(UTC).date().isoformat(), "kernels": kernels()}
         if device == "gpu" and not training:
             with suppress(ImportError):  # before the timer makes its stream PyTorch's, too
                 importlib.import_module("torch")
@@ -237,6 +223,21 @@ class Shapes:
         if device == "gpu":
             self.capability = int(self.timer.xp.cuda.Device().compute_capability)
         self.loaded: dict[tuple[str, str, str], Binder | str] = {}  # or why there is none
+
+    def kept(self, lines: Iterable[dict[str, Any]]) -> dict[int, dict[str, Any]]:
+        """By number, the lines of a record that were measured with this seed and these kernels on such a GPU. An error
+        has no device, so its shape is measured again."""
+        now = self.timer.conditions()
+
+        def same(line: Mapping[str, Any]) -> bool:
+            then = line.get("conditions", {})
+            return (
+                line.get("device") == self.timer.name
+                and all(line.get(name) == self.facts.get(name) for name in ("seed", "kernels", "torch"))
+                and all(then.get(name) == now.get(name) for name in VERSIONS)
+            )
+
+        return {line["number"]: line for line in lines if same(line)}
 
     def chosen(self, one: Drawn) -> str:
         """The rung that `best` takes first."""
@@ -433,6 +434,11 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument(
         "--only", type=regular_expression, default="", help='of "op type shape", such as "matmul .*32 "'
     )
+    parser.add_argument(
+        "--resume",
+        action="store_true",
+        help="keep the shapes that the record has of this seed, of the same kernels and the same GPU",
+    )
     parser.add_argument("--train", action="store_true", help="time the rungs that best may take, for scripts/lab/best")
     parser.add_argument("--out", help="the record to write (default: docs/shapes.jsonl; with --train in results/)")
     parser.add_argument("--table", action="store_true", help="only rewrite the table from the record")
@@ -449,12 +455,14 @@ def main(arguments: list[str] | None = None) -> int:
         shapes = Shapes(options.device, seed, options.train)
     except MeasureError as error:
         raise UserError(str(error)) from None
-    lines: list[dict[str, Any]] = []
     drawn = chosen(seed, options.shapes, options.only, options.device, options.train)
-    for line in run(shapes, drawn, options.budget):
-        lines.append(line)
+    known = shapes.kept(read(out)) if options.resume and out and out.exists() else {}
+    by_number = {one.number: known[one.number] for one in drawn if one.number in known}
+    for line in run(shapes, [one for one in drawn if one.number not in by_number], options.budget):
+        by_number[line["number"]] = line
         if out:
-            write_whole(out, "".join(f"{json.dumps(one)}\n" for one in lines))
+            write_whole(out, "".join(f"{json.dumps(by_number[number])}\n" for number in sorted(by_number)))
+    lines = [by_number[number] for number in sorted(by_number)]
     if all("error" in line for line in lines):
         print("nothing could be measured", file=sys.stderr)
         return CANNOT
