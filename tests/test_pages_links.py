@@ -27,6 +27,8 @@ pytestmark = pages_group
 FULL_RUNS = ("46ae8df7", "cdf67321")  # on two GPUs
 ALONE = "rented"
 CHANGED, SAME = "matmul/pipelined_32x64 float32 1024x1024x1024 cold", "transpose/padded float32 4096x4096 cold"
+UNCHANGED = "matmul/initial float32 1024x1024x1024 cold"
+NOT_ASKED = "vector_add/c float32 65536 cold"  # of the CPU
 COMMIT = "93833de8"  # made some launches faster and others slower
 
 
@@ -136,6 +138,54 @@ def test_history_opens_with_links_if_no_two_full_runs_compare(browser: "Browser"
         assert rows == len(data(site, f"links/{RECORDED}")["cells"][CHANGED]["links"])
     with opened(browser, site, view("history", cell=SAME)) as page:
         assert f"No commit that was asked changed the launch of {SAME}." in page.locator("section.links").inner_text()
+
+
+def test_where_links_go_on_nothing_is_said_not_to_be_compared(browser: "Browser", site: Path) -> None:
+    for cell in (CHANGED, UNCHANGED):
+        with opened(browser, site, view("history", cell=cell)) as page:
+            told = page.locator("li[data-kind=turn]").inner_text()
+            assert "another GPU of the same model" in told
+            assert told.endswith("Figures of full runs stop there; links go on.")
+            assert "not compared" not in page.locator("main").inner_text()
+
+
+def test_links_join_the_launches_of_a_piece(browser: "Browser", site: Path) -> None:
+    told = data(site, f"links/{RECORDED}")
+    steps = [session for session in told["sessions"] if session["kind"] == "step"]
+    first, last = min(session["from"] for session in steps), max(session["at"] for session in steps)
+    cell, launches = next(  # a launch that nothing links with the one before it
+        (cell, own["launches"])
+        for cell, own in told["cells"].items()
+        if [launch["piece"] for launch in own["launches"][:3]] == [0, 1, 1]
+    )
+    left = next(session["at"] for session in steps if "vector_add/c" in session["unjudged"])
+    asked: list[tuple[str, int, int, bool]] = [
+        (cell, launches[1]["at"], launches[2]["at"], True),
+        (cell, launches[1]["at"], launches[2]["at"] - 1, True),
+        (cell, launches[1]["at"] - 1, launches[1]["at"], False),
+        (UNCHANGED, first, last, True),
+        (UNCHANGED, first - 1, last, False),
+        (UNCHANGED, first, last + 1, False),
+        (NOT_ASKED, left - 1, left, False),
+        (NOT_ASKED, left, left, True),
+    ]
+    script = """async ([machine, asked]) => {
+        const joins = await kernelwatch.links.joining(machine, await kernelwatch.load("events"));
+        return asked.map(([cell, from, to]) => joins(cell, from, to));
+    }"""
+    with opened(browser, site, "status") as page:
+        assert page.evaluate(script, [RECORDED, asked]) == [joined for *_, joined in asked]
+        assert page.evaluate(script, ["another", asked[:1]]) == [False]
+
+
+def test_a_cell_that_was_not_asked_for_is_not_said_to_be_unchanged(browser: "Browser", site: Path) -> None:
+    own = [session for session in data(site, f"links/{RECORDED}")["sessions"] if "vector_add/c" in session["unjudged"]]
+    with opened(browser, site, view("history", cell=NOT_ASKED)) as page:
+        told = page.locator(f"section.links [data-key='{NOT_ASKED}']").inner_text()
+    assert told == (
+        f"{len({session['at'] for session in own})} commits that were asked may have changed the launch of "
+        f"{NOT_ASKED}, which was not measured: CPU cells were not asked for."
+    )
 
 
 def test_a_machine_without_a_full_run_has_a_card_its_events_and_pages_of_its_commits(

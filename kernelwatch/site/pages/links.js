@@ -62,6 +62,25 @@
             })]), {"aria-label": "Each op by links on " + reach.machine});
     };
 
+    // The commits that may have changed the launch of a cell, and of which no session measured it: {at, why}.
+    function unmeasured(told, key) {
+        const why = (session) => session.unjudged[key] || session.unjudged[key.split(" ")[0]];
+        return d3.groups(told.sessions.filter((session) => session.kind === "step"), (session) => session.at)
+            .filter(([, own]) => own.every(why)).map(([at, own]) => ({at, why: why(own[0])}));
+    }
+
+    // Whether links tell how the launches of a cell at two commits compare, as a function of the cell and their positions.
+    links.joining = async function (machine, events) {
+        const reach = links.reach(events, machine), told = reach && await kernelwatch.load("links/" + reach.machine);
+        const ends = told ? d3.extent(told.sessions.filter((session) => session.kind === "step").flatMap((session) => [session.from, session.at])) : [];
+        return function (key, from, to) {
+            if (!told || from < ends[0] || to > ends[1]) return false;
+            if (!told.cells[key]) return !reach.missing.length && !unmeasured(told, key).some(({at}) => from < at && at <= to);
+            const {launches} = told.cells[key], piece = (at) => (d3.greatest(launches.filter((launch) => launch.at <= at), (launch) => launch.at) || launches[0]).piece;
+            return piece(from) === piece(to);
+        };
+    };
+
     // --- the picture -----------------------------------------------------------------------------------------------
 
     // A relative change with its 95 % interval, of [logarithm, half-width].
@@ -156,7 +175,11 @@
         main.append(section);
         if (drawn.length) picture(main, section, drawn, told, ats);
         section.append(of_environments(cells, machine, events) || "");
-        for (const {key} of still) section.append(element("p", {"data-key": key}, "No commit that was asked changed the launch of " + key + "."));
+        for (const {key} of still) {
+            const left = unmeasured(told, key), commits = text.plural(left.length, "commit that was asked", "commits that were asked");
+            section.append(element("p", {"data-key": key}, left.length ? commits + " may have changed the launch of " + key + ", which was not measured: " + [...new Set(left.map(({why}) => why))].join("; ") + "."
+                : "No commit that was asked changed the launch of " + key + "."));
+        }
         for (const {key, color} of drawn) {
             if (drawn.length > 1) section.append(element("h3", {}, element("span", {style: "color:" + color, "aria-hidden": "true"}, "\u25ac\u00a0"), key));
             section.append(table(key, told.cells[key], told));
