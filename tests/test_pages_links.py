@@ -168,6 +168,8 @@ def test_links_join_the_launches_of_a_piece(browser: "Browser", site: Path) -> N
         (UNCHANGED, first, last + 1, False),
         (NOT_ASKED, left - 1, left, False),
         (NOT_ASKED, left, left, True),
+        ("transpose/vector_copy float32 4096x4096 cold", first, last, False),  # a line to compare with
+        ("matmul/cublas float32 1024x1024x1024 cold", last - 1, last, True),  # a rung, and such a line
     ]
     script = """async ([machine, asked]) => {
         const joins = await kernelwatch.links.joining(machine, await kernelwatch.load("events"));
@@ -176,6 +178,29 @@ def test_links_join_the_launches_of_a_piece(browser: "Browser", site: Path) -> N
     with opened(browser, site, "status") as page:
         assert page.evaluate(script, [RECORDED, asked]) == [joined for *_, joined in asked]
         assert page.evaluate(script, ["another", asked[:1]]) == [False]
+
+
+def test_pages_that_compare_two_full_runs_say_what_links_compare(browser: "Browser", site: Path) -> None:
+    newest, before = FULL_RUNS
+    for name in (f"commit?hash={newest}", view("ladder", op="matmul", device="gpu", commit=newest, **{"with": before})):
+        with opened(browser, site, name) as page:
+            told = page.locator("main p.warn", has_text="another GPU of the same model").inner_text()
+        found = re.search(r"links compare these commits in (\d+) of (\d+) cells\.$", told)
+        assert found is not None, told  # cuBLAS's launch was described later, and was not asked at a commit between
+        assert 20 < int(found[1]) < int(found[2])
+
+
+def test_a_rung_tells_by_links_what_no_two_full_runs_tell(browser: "Browser", site: Path) -> None:
+    told = data(site, f"links/{RECORDED}")
+    op, rung = CHANGED.partition(" ")[0].split("/")
+    with opened(browser, site, view("rung", op=op, rung=rung)) as page:
+        chart = page.locator(".charts a", has_text="float32 1024³ cold")
+        shown = chart.locator("[data-linked]")
+        newest = told["cells"][CHANGED]["launches"][-1]
+        assert float(shown.get_attribute("data-linked") or "") == pytest.approx(math.expm1(newest["log"]), abs=1e-6)
+        first = next(each for each in told["cells"][CHANGED]["launches"] if each["piece"] == newest["piece"])
+        assert shown.inner_text().endswith(f" by links since {told['commits'][str(first['at'])]['hash'][:8]}")
+        assert "under the newest conditions" not in chart.inner_text()
 
 
 def test_a_cell_that_was_not_asked_for_is_not_said_to_be_unchanged(browser: "Browser", site: Path) -> None:

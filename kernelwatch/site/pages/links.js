@@ -69,15 +69,38 @@
             .filter(([, own]) => own.every(why)).map(([at, own]) => ({at, why: why(own[0])}));
     }
 
+    // Whether sessions ask for a cell, or asked for it: not for lines to compare with, nor for cells of several GPUs or from the host.
+    function is_asked(key, {cells, site}) {
+        const cell = cells[key];
+        return !cell || ["gpu", "cpu"].includes(cell.device) && !site.ops.some((op) => op.name === cell.op && op.lines.includes(cell.rung));
+    }
+
     // Whether links tell how the launches of a cell at two commits compare, as a function of the cell and their positions.
     links.joining = async function (machine, events) {
-        const reach = links.reach(events, machine), told = reach && await kernelwatch.load("links/" + reach.machine);
+        const reach = links.reach(events, machine), told = reach && await kernelwatch.load("links/" + reach.machine), common = await kernelwatch.common();
         const ends = told ? d3.extent(told.sessions.filter((session) => session.kind === "step").flatMap((session) => [session.from, session.at])) : [];
         return function (key, from, to) {
-            if (!told || from < ends[0] || to > ends[1]) return false;
+            if (!told || from < ends[0] || to > ends[1] || !is_asked(key, common)) return false;
             if (!told.cells[key]) return !reach.missing.length && !unmeasured(told, key).some(({at}) => from < at && at <= to);
             const {launches} = told.cells[key], piece = (at) => (d3.greatest(launches.filter((launch) => launch.at <= at), (launch) => launch.at) || launches[0]).piece;
             return piece(from) === piece(to);
+        };
+    };
+
+    // What to say of full runs at two commits whose conditions differ: what links compare between them. `keys`: the cells of both.
+    links.across = async function (machine, events, keys, from, to) {
+        const joins = await links.joining(machine, events), joined = keys.filter((key) => joins(key, from, to)).length;
+        return joined ? "Full runs blame no commit across it; links compare these commits" + (joined < keys.length ? " in " + joined + " of " + text.plural(keys.length, "cell") : "") + "."
+            : "No commit can be blamed for a step across this change.";
+    };
+
+    // How the newest launch of a cell compares with the first one that links connect with it, as a function of the cell:
+    // the relative change, and the hash of the first one's commit. Nothing if links say nothing of it.
+    links.since = async function (machine, events) {
+        const reach = links.reach(events, machine), told = reach && await kernelwatch.load("links/" + reach.machine);
+        return function (key) {
+            const launches = told && told.cells[key] ? told.cells[key].launches : [], newest = launches.at(-1), own = launches.filter((launch) => launch.piece === newest.piece);
+            return own.length > 1 ? {change: Math.expm1(newest.log), hash: told.commits[own[0].at].hash} : undefined;
         };
     };
 
@@ -169,7 +192,7 @@
         const ats = [...new Set(told.sessions.flatMap((session) => [session.from, session.at]))].sort(d3.ascending);
         const places = new Map(ats.map((at, index) => [at, index]));
         const drawn = cells.filter(({key}) => told.cells[key]).map(({key, color}) => ({key, color, parts: stretches(told.cells[key], places, ats.length - 1)}));
-        const still = cells.filter(({key}) => !told.cells[key]);
+        const common = await kernelwatch.common(), still = cells.filter(({key}) => !told.cells[key]);
         const section = element("section", {class: "links"}, element("h2", {}, "By links"), element("p", {class: "quiet small"},
             "A changed launch and the one before it are measured in turns on one GPU, so this line crosses GPUs, drivers and versions of the harness. " + links.words(reach) + "."));
         main.append(section);
@@ -177,7 +200,7 @@
         section.append(of_environments(cells, machine, events) || "");
         for (const {key} of still) {
             const left = unmeasured(told, key), commits = text.plural(left.length, "commit that was asked", "commits that were asked");
-            section.append(element("p", {"data-key": key}, left.length ? commits + " may have changed the launch of " + key + ", which was not measured: " + [...new Set(left.map(({why}) => why))].join("; ") + "."
+            section.append(element("p", {"data-key": key}, !is_asked(key, common) ? "There are no links of " + key + "." : left.length ? commits + " may have changed the launch of " + key + ", which was not measured: " + [...new Set(left.map(({why}) => why))].join("; ") + "."
                 : "No commit that was asked changed the launch of " + key + "."));
         }
         for (const {key, color} of drawn) {
