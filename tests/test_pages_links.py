@@ -213,6 +213,17 @@ def test_a_cell_that_was_not_asked_for_is_not_said_to_be_unchanged(browser: "Bro
     )
 
 
+def test_an_op_of_which_no_launch_changed_is_told_on_status(browser: "Browser", site: Path) -> None:
+    with opened(browser, site, "status") as page:
+        for machine, leads in ((RECORDED, 1), (ALONE, 0)):  # without a full run there is no ladder
+            row = page.locator(f"article[data-machine='{machine}'] tr", has_text="vector_add GPU")
+            (reach,) = (each for each in data(site, "events")["links"] if each["machine"] == machine)
+            assert row.locator("td").all_inner_texts()[1:] == ["no launch changed"] * len(reach["since"])
+            assert row.locator("a").count() == leads
+        page.locator(f"article[data-machine='{RECORDED}'] tr a", has_text="matmul GPU").click()
+        page.locator("h1", has_text="matmul").wait_for()
+
+
 def test_a_machine_without_a_full_run_has_a_card_its_events_and_pages_of_its_commits(
     browser: "Browser", site: Path
 ) -> None:

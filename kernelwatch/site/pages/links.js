@@ -49,12 +49,17 @@
 
     const SINCE = {first: "the first linked launches", release: "the last release", week: "a week before", commit: "the commit before"};
 
-    // How each op compares with earlier commits, as links tell; null if no launch changed since any of them.
-    links.compared = function (reach) {
-        const ops = [...new Set(reach.since.flatMap(({ops}) => Object.keys(ops)))].sort();
-        if (!ops.length) return null;
+    // How each op compares with earlier commits, as links tell; null if there is nothing to tell. `machine`: with the
+    // figures of the ladders to which the ops lead, if it has any.
+    links.compared = function (reach, machine) {
+        const ops = [...new Set([...reach.since.flatMap(({ops}) => Object.keys(ops)), ...reach.still])].sort();
+        if (!ops.length || !reach.since.length) return null;
+        const name_of = function (each) {
+            const name = each.replace(/ gpu$/, " GPU").replace(/ cpu$/, " CPU"), [op, device] = each.split(" ");
+            return machine && machine.trend[each] ? link(name, "ladder", {op, device, machine: machine.name}) : name;
+        };
         return kernelwatch.table([{name: "op"}, ...reach.since.map(({name, hash}) => ({name: "since " + SINCE[name] + (name === "first" ? "" : " " + text.hash(hash)), number: true, title: "geometric mean of the time of the cells whose launch changed, with its 95 % interval"}))],
-            ops.map((op) => [op.replace(/ gpu$/, " GPU").replace(/ cpu$/, " CPU"), ...reach.since.map(({name, ops: own}) => {
+            ops.map((op) => [name_of(op), ...reach.since.map(({name, ops: own}) => {
                 if (!own[op]) return "no launch changed";
                 const [log, half, cells, apart] = own[op];
                 return [log === null ? "" : element("b", {"data-since": name, "data-change": Math.expm1(log)}, text.change(Math.expm1(log), 2)), log === null ? "" : element("div", {class: "quiet small"}, interval([log, half]) + ", " + text.plural(cells, "cell")),
