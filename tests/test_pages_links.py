@@ -199,7 +199,9 @@ def test_a_rung_tells_by_links_what_no_two_full_runs_tell(browser: "Browser", si
         newest = told["cells"][CHANGED]["launches"][-1]
         assert float(shown.get_attribute("data-linked") or "") == pytest.approx(math.expm1(newest["log"]), abs=1e-6)
         first = next(each for each in told["cells"][CHANGED]["launches"] if each["piece"] == newest["piece"])
-        assert shown.inner_text().endswith(f" by links since {told['commits'][str(first['at'])]['hash'][:8]}")
+        (reach,) = (each for each in data(site, "events")["links"] if each["machine"] == RECORDED)
+        ends = told["commits"][str(first["at"])]["hash"][:8], reach["newest"][:8]
+        assert shown.inner_text().endswith(" by links from {} to {}".format(*ends))
         assert "under the newest conditions" not in chart.inner_text()
 
 

@@ -99,13 +99,14 @@
             : "No commit can be blamed for a step across this change.";
     };
 
-    // How the newest launch of a cell compares with the first one that links connect with it, as a function of the cell:
-    // the relative change, and the hash of the first one's commit. Nothing if links say nothing of it.
+    // How the newest linked launch of a cell compares with the first one that links connect with it, as a function of the
+    // cell: the relative change, and the hashes of the first one's commit and of the newest one that was asked. Nothing if
+    // links say nothing of it.
     links.since = async function (machine, events) {
         const reach = links.reach(events, machine), told = reach && await kernelwatch.load("links/" + reach.machine);
         return function (key) {
             const launches = told && told.cells[key] ? told.cells[key].launches : [], newest = launches.at(-1), own = launches.filter((launch) => launch.piece === newest.piece);
-            return own.length > 1 ? {change: Math.expm1(newest.log), hash: told.commits[own[0].at].hash} : undefined;
+            return own.length > 1 ? {change: Math.expm1(newest.log), from: told.commits[own[0].at].hash, to: reach.newest} : undefined;
         };
     };
 
