@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from benchmarks.project import PROJECT
 from kernelwatch.detect.chain import Chain, chains
 from kernelwatch.detect.events import JudgedSeries, events
 from kernelwatch.detect.judging import LEVEL, judge
@@ -16,7 +17,7 @@ from kernelwatch.detect.linked import linked, verdict_on, verdicts_of
 from kernelwatch.detect.testing import FLOOR
 from kernelwatch.history.links import NOT_DESCRIBED, Link, Session, gone, gone_id
 from kernelwatch.publish.lines import Line
-from kernelwatch.publish.linked import compared, compared_with
+from kernelwatch.publish.linked import compared, compared_with, still
 from kernelwatch.publish.linked import failing as failing_of
 from lab.planted import commit, commits, run
 
@@ -389,6 +390,25 @@ def test_the_newest_launches_are_compared_with_those_of_an_earlier_commit() -> N
     assert compared(known, 8) == {}
     of_a_gap = list(chains(sessions, POSITIONS, unasked=[COMMITS[9]]).values())
     assert compared(of_a_gap, None)["op gpu"] == [None, None, 0, 2]
+
+
+def test_an_op_of_which_no_launch_changed_is_still() -> None:
+    every = {f"{op.name} {device}" for op in PROJECT.problems for device in ("gpu", "cpu")}
+
+    def moved(sessions: list[Session], *unlinked: str) -> set[str]:
+        told = still([*chains(sessions, POSITIONS).values()], [(COMMITS[4], name) for name in unlinked], PROJECT)
+        assert told == sorted(told)
+        return every - {*told}
+
+    of_gpu = a_session(3, 4, a_link(0.0, cell="transpose/padded float32 4096x4096 cold"))
+    assert moved([]) == set()
+    assert moved([of_gpu]) == {"transpose gpu"}
+    assert moved([of_gpu], "vector_add/c", "matmul/initial float32 8192x8192x8192 cold") == {
+        "transpose gpu",
+        "vector_add cpu",
+        "matmul gpu",
+    }
+    assert moved([], "transpose/of_old float32 64x64 cold") == {"transpose gpu", "transpose cpu"}
 
 
 def test_the_newest_commit_is_compared_with_a_release_a_week_and_the_one_before(tmp_path: Path) -> None:

@@ -27,6 +27,8 @@ pytestmark = pages_group
 FULL_RUNS = ("46ae8df7", "cdf67321")  # on two GPUs
 ALONE = "rented"
 CHANGED, SAME = "matmul/pipelined_32x64 float32 1024x1024x1024 cold", "transpose/padded float32 4096x4096 cold"
+UNCHANGED = "matmul/initial float32 1024x1024x1024 cold"
+NOT_ASKED = "vector_add/c float32 65536 cold"  # of the CPU
 COMMIT = "93833de8"  # made some launches faster and others slower
 
 
@@ -136,6 +138,92 @@ def test_history_opens_with_links_if_no_two_full_runs_compare(browser: "Browser"
         assert rows == len(data(site, f"links/{RECORDED}")["cells"][CHANGED]["links"])
     with opened(browser, site, view("history", cell=SAME)) as page:
         assert f"No commit that was asked changed the launch of {SAME}." in page.locator("section.links").inner_text()
+
+
+def test_where_links_go_on_nothing_is_said_not_to_be_compared(browser: "Browser", site: Path) -> None:
+    for cell in (CHANGED, UNCHANGED):
+        with opened(browser, site, view("history", cell=cell)) as page:
+            told = page.locator("li[data-kind=turn]").inner_text()
+            assert "another GPU of the same model" in told
+            assert told.endswith("Figures of full runs stop there; links go on.")
+            assert "not compared" not in page.locator("main").inner_text()
+
+
+def test_links_join_the_launches_of_a_piece(browser: "Browser", site: Path) -> None:
+    told = data(site, f"links/{RECORDED}")
+    steps = [session for session in told["sessions"] if session["kind"] == "step"]
+    first, last = min(session["from"] for session in steps), max(session["at"] for session in steps)
+    cell, launches = next(  # a launch that nothing links with the one before it
+        (cell, own["launches"])
+        for cell, own in told["cells"].items()
+        if [launch["piece"] for launch in own["launches"][:3]] == [0, 1, 1]
+    )
+    left = next(session["at"] for session in steps if "vector_add/c" in session["unjudged"])
+    asked: list[tuple[str, int, int, bool]] = [
+        (cell, launches[1]["at"], launches[2]["at"], True),
+        (cell, launches[1]["at"], launches[2]["at"] - 1, True),
+        (cell, launches[1]["at"] - 1, launches[1]["at"], False),
+        (UNCHANGED, first, last, True),
+        (UNCHANGED, first - 1, last, False),
+        (UNCHANGED, first, last + 1, False),
+        (NOT_ASKED, left - 1, left, False),
+        (NOT_ASKED, left, left, True),
+        ("transpose/vector_copy float32 4096x4096 cold", first, last, False),  # a line to compare with
+        ("matmul/cublas float32 1024x1024x1024 cold", last - 1, last, True),  # a rung, and such a line
+    ]
+    script = """async ([machine, asked]) => {
+        const joins = await kernelwatch.links.joining(machine, await kernelwatch.load("events"));
+        return asked.map(([cell, from, to]) => joins(cell, from, to));
+    }"""
+    with opened(browser, site, "status") as page:
+        assert page.evaluate(script, [RECORDED, asked]) == [joined for *_, joined in asked]
+        assert page.evaluate(script, ["another", asked[:1]]) == [False]
+
+
+def test_pages_that_compare_two_full_runs_say_what_links_compare(browser: "Browser", site: Path) -> None:
+    newest, before = FULL_RUNS
+    for name in (f"commit?hash={newest}", view("ladder", op="matmul", device="gpu", commit=newest, **{"with": before})):
+        with opened(browser, site, name) as page:
+            told = page.locator("main p.warn", has_text="another GPU of the same model").inner_text()
+        found = re.search(r"links compare these commits in (\d+) of (\d+) cells\.$", told)
+        assert found is not None, told  # cuBLAS's launch was described later, and was not asked at a commit between
+        assert 20 < int(found[1]) < int(found[2])
+
+
+def test_a_rung_tells_by_links_what_no_two_full_runs_tell(browser: "Browser", site: Path) -> None:
+    told = data(site, f"links/{RECORDED}")
+    op, rung = CHANGED.partition(" ")[0].split("/")
+    with opened(browser, site, view("rung", op=op, rung=rung)) as page:
+        chart = page.locator(".charts a", has_text="float32 1024³ cold")
+        shown = chart.locator("[data-linked]")
+        newest = told["cells"][CHANGED]["launches"][-1]
+        assert float(shown.get_attribute("data-linked") or "") == pytest.approx(math.expm1(newest["log"]), abs=1e-6)
+        first = next(each for each in told["cells"][CHANGED]["launches"] if each["piece"] == newest["piece"])
+        (reach,) = (each for each in data(site, "events")["links"] if each["machine"] == RECORDED)
+        ends = told["commits"][str(first["at"])]["hash"][:8], reach["newest"][:8]
+        assert shown.inner_text().endswith(" by links from {} to {}".format(*ends))
+        assert "under the newest conditions" not in chart.inner_text()
+
+
+def test_a_cell_that_was_not_asked_for_is_not_said_to_be_unchanged(browser: "Browser", site: Path) -> None:
+    own = [session for session in data(site, f"links/{RECORDED}")["sessions"] if "vector_add/c" in session["unjudged"]]
+    with opened(browser, site, view("history", cell=NOT_ASKED)) as page:
+        told = page.locator(f"section.links [data-key='{NOT_ASKED}']").inner_text()
+    assert told == (
+        f"{len({session['at'] for session in own})} commits that were asked may have changed the launch of "
+        f"{NOT_ASKED}, which was not measured: CPU cells were not asked for."
+    )
+
+
+def test_an_op_of_which_no_launch_changed_is_told_on_status(browser: "Browser", site: Path) -> None:
+    with opened(browser, site, "status") as page:
+        for machine, leads in ((RECORDED, 1), (ALONE, 0)):  # without a full run there is no ladder
+            row = page.locator(f"article[data-machine='{machine}'] tr", has_text="vector_add GPU")
+            (reach,) = (each for each in data(site, "events")["links"] if each["machine"] == machine)
+            assert row.locator("td").all_inner_texts()[1:] == ["no launch changed"] * len(reach["since"])
+            assert row.locator("a").count() == leads
+        page.locator(f"article[data-machine='{RECORDED}'] tr a", has_text="matmul GPU").click()
+        page.locator("h1", has_text="matmul").wait_for()
 
 
 def test_a_machine_without_a_full_run_has_a_card_its_events_and_pages_of_its_commits(

@@ -19,6 +19,7 @@ from kernelwatch.system.git import changing_commits, git
 
 DIGITS = 6
 WEEK_S = 7 * 86400
+DEVICES = ("gpu", "cpu")  # of which links are made
 FAILED = "failed"  # how the reason begins if a launch failed, or gave a wrong result
 
 
@@ -68,7 +69,8 @@ def reach(
     on which launches may depend, and that were not asked. `unjudged`: why changed launches have no link, and how many.
     `failed`: the launches that fail since a commit, as far as sessions tell; `gone`: those that are gone, unless the id
     of that is `accepted`. `compared`: whether any session tells of a launch. `since`: how each op compares with earlier
-    commits. `later`: how many commits after the newest one change such files.
+    commits. `still`: the ops of which no launch changed. `later`: how many commits after the newest one change such
+    files.
     """
     own = along(sessions, line)
     first, newest = _ends(own, line)
@@ -97,8 +99,19 @@ def reach(
             {"name": name, "hash": hash, "ops": compared(chains, None if name == "first" else line.positions[hash])}
             for name, hash in earlier.items()
         ],
+        "still": still(chains, _unlinked(own), project) if project else [],
         "later": later,
     }
+
+
+def still(chains: Sequence[Chain], unlinked: Collection[tuple[str, str]], project: Project) -> list[str]:
+    """The described ops, each with its device, of which no launch changed. `unlinked`: commits, and the cells and rungs
+    of which nobody knows whether they changed there."""
+    own = [cell for cell in timed(project) if cell.device in DEVICES and not cell.reference]
+    changed = {chain.cell.partition(" ")[0] for chain in chains} | {name.partition(" ")[0] for _, name in unlinked}
+    old = {name.partition("/")[0] for name in changed - {cell.name for cell in own}}  # nobody knows of which device
+    moved = {(cell.op, cell.device) for cell in own if cell.name in changed or cell.op in old}
+    return sorted({f"{cell.op} {cell.device}" for cell in own if (cell.op, cell.device) not in moved})
 
 
 def _unlinked(sessions: Sequence[Session]) -> dict[tuple[str, str], str]:

@@ -75,11 +75,11 @@
             section.append(element("p", {}, "It is the first commit measured here, so there is nothing to compare it with."));
             return;
         }
-        compared(section, {machine, name, at, previous, own, before, timed, changes}, common);
+        await compared(section, {machine, name, at, previous, own, before, timed, changes}, common);
         await exact_changes(section, machine, at, common);
     }
 
-    function compared(section, {machine, name, at, previous, own, before, timed, changes}, common) {
+    async function compared(section, {machine, name, at, previous, own, before, timed, changes}, common) {
         const {commits} = common;
         const both = timed.filter((key) => (before.cells[key] || {}).s);
         const sizes = new Map(changes.filter(({event, change, from}) => change.cell && from === previous && event.kind !== "environment" && change.state !== "refuted").map(({change}) => [change.cell, change.size]));
@@ -99,7 +99,10 @@
             element("p", {class: "quiet small"}, "The minimum detectable change follows from the spread between the processes of a run. It does not know what else differs from run to run: events do, which judge the whole history. A cell with an event has the size of the event, others the change between the two runs."
                 + (both.length > judged.length ? " " + text.plural(both.length - judged.length, "cell") + " had too few processes to say." : "")
                 + (timed.length > both.length ? " " + text.plural(timed.length - both.length, "cell") + " " + (timed.length - both.length === 1 ? "was" : "were") + " not timed at the commit before." : "")));
-        for (const turn of turns) section.append(element("p", {class: "warn"}, "\u25c6 The conditions of " + kernelwatch.group_name(turn.group) + " changed between the two: " + turn.why.join(", ") + ". No commit can be blamed for a step across this change."));
+        for (const turn of turns) {
+            const keys = both.filter((key) => common.cells[key].op + " " + common.cells[key].device === turn.group);
+            section.append(element("p", {class: "warn"}, "\u25c6 The conditions of " + kernelwatch.group_name(turn.group) + " changed between the two: " + turn.why.join(", ") + ". " + await kernelwatch.links.across(name, common.events, keys, previous, at)));
+        }
         if (!moved.length) return;
         const interval = (cell) => {
             const digits = text.significant(cell.s, cell.low, cell.high);

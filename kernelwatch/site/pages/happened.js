@@ -38,7 +38,7 @@
         return element("section", {}, element("h2", {}, "What happened"), element("ul", {class: "happened"}, [...happened].reverse().map((mark) => {
             if (mark.kind === "turn") {
                 return element("li", {"data-kind": "turn", "data-at": mark.at}, element("b", {}, "\u25c6 Conditions of " + kernelwatch.group_name(mark.group) + " changed: "), mark.why.join(", "), ". Since ", commit(mark.at),
-                    ". Figures on its two sides are not compared.");
+                    mark.joined ? ". Figures of full runs stop there; links go on." : ". Figures on its two sides are not compared.");
             }
             const {event, change, series} = mark;
             const sign = kernelwatch.arrow(change.size), how = said(series), reason = kernelwatch.reason(change);

@@ -209,10 +209,16 @@
         const width = Math.max(300, Math.min(main.clientWidth || parseFloat(main.style.width) || 960, 1280));
         const small = width < 600;
         const left = 62, right = one || small ? 34 : Math.min(240, d3.max(names, happenings.width_of) + 30);
+        // Whether links compare the commits on both sides of changed conditions, for each cell that was measured on both.
+        const joins = await kernelwatch.links.joining(machine.summary.name, common.events);
+        const is_joined = (group, at) => drawn_series.filter((series) => series.cell.op + " " + series.cell.device === group).every((series) => {
+            const [from, to] = [series.known.findLast((point) => point.at < at), series.known.find((point) => point.at >= at)];
+            return !from || !to || joins(series.key, from.at, to.at);
+        });
         const happened = [
             ...drawn_series.flatMap((series) => series.changes.filter(({change, at}) => !change.linked || index_of.has(at)).map(({event, change, at, from}) => ({kind: event.kind, series, event, change, at, from}))),
             ...[...turns_of].flatMap(([group, turns]) => turns.filter((turn) => turn.at >= shown[0] && turn.at <= shown[shown.length - 1])
-                .map((turn) => ({kind: "turn", group, at: turn.at, why: turn.why}))),
+                .map((turn) => ({kind: "turn", group, at: turn.at, why: turn.why, joined: is_joined(group, turn.at)}))),
         ].map((mark) => ({...mark, x: place(mark.at)})).sort((a, b) => a.at - b.at);
         for (const mark of happened.filter((each) => each.change)) mark.causes = await kernelwatch.exact.causes(machine, mark.at, mark.series.cell);
         const x = {type: dated ? "utc" : "linear", domain: d3.extent(shown, place)};
@@ -310,7 +316,7 @@
         const is_linked = Boolean(kernelwatch.links.reach(common.events, machine.summary.name));
         if (is_linked && lonely) {
             await kernelwatch.links.section(main, drawn_series, machine.summary.name, common.events);
-            main.append(element("h2", {}, "By full runs"), element("p", {class: "quiet small"}, "No two of these were measured under the same conditions, such as one GPU, so they are not compared."));
+            main.append(element("h2", {}, "By full runs"), element("p", {class: "quiet small"}, "Each of these was measured under other conditions, such as on another GPU, so nothing joins them."));
         }
         const box = element("div", {class: "pointed", tabindex: 0, role: "group", "aria-label": "Commits of the picture: arrow keys go from commit to commit, Enter opens one"});
         box.append(figure);

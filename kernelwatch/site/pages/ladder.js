@@ -162,7 +162,7 @@ kernelwatch.view("ladder", async function (main, parameters) {
     }
 
     // --- the change ----------------------------------------------------------------------------------------------
-    if (before !== null) compared();
+    if (before !== null) await compared();
 
     // How a cell's time changed between the two commits. If they are those of an event, it is the event that says so.
     function change_of(cell) {
@@ -171,7 +171,7 @@ kernelwatch.view("ladder", async function (main, parameters) {
             && each.event.kind !== "environment" && each.change.state !== "refuted");
         return found ? {...change, change: found.change.size, low: found.change.interval[0] ?? change.low, high: found.change.interval[1] ?? change.high, clear: true} : change;
     }
-    function compared() {
+    async function compared() {
         const changes = shapes.map((shape) => ({shape, marks: found.filter((cell) => cell.shape === shape && change_of(cell)).map((cell) => {
             const change = change_of(cell);
             const words = text.change(change.change) + " time (95 % interval " + text.change(change.low) + " to " + text.change(change.high) + ")";
@@ -181,7 +181,10 @@ kernelwatch.view("ladder", async function (main, parameters) {
         main.append(element("h2", {}, "Change of time against " + text.hash(commits[before].hash)));
         const [first, last] = d3.extent([at, before]);
         const turns = kernelwatch.turns(machine.details, op.name + " " + device).filter((turn) => turn.at > first && turn.at <= last);
-        if (turns.length) main.append(element("p", {class: "warn"}, "\u25c6 The conditions changed between the two: " + [...new Set(turns.flatMap((turn) => turn.why))].join(", ") + ". No commit can be blamed for a difference."));
+        if (turns.length) {
+            const keys = found.filter(change_of).map((cell) => cell.key);
+            main.append(element("p", {class: "warn"}, "\u25c6 The conditions changed between the two: " + [...new Set(turns.flatMap((turn) => turn.why))].join(", ") + ". " + await kernelwatch.links.across(machine.summary.name, events, keys, first, last)));
+        }
         if (!changes.length) {
             main.append(element("p", {}, "The commit ", kernelwatch.commit_link(before, commits), " has no cell in common with what is shown."));
             return;

@@ -49,17 +49,65 @@
 
     const SINCE = {first: "the first linked launches", release: "the last release", week: "a week before", commit: "the commit before"};
 
-    // How each op compares with earlier commits, as links tell; null if no launch changed since any of them.
-    links.compared = function (reach) {
-        const ops = [...new Set(reach.since.flatMap(({ops}) => Object.keys(ops)))].sort();
-        if (!ops.length) return null;
+    // How each op compares with earlier commits, as links tell; null if there is nothing to tell. `machine`: with the
+    // figures of the ladders to which the ops lead, if it has any.
+    links.compared = function (reach, machine) {
+        const ops = [...new Set([...reach.since.flatMap(({ops}) => Object.keys(ops)), ...reach.still])].sort();
+        if (!ops.length || !reach.since.length) return null;
+        const name_of = function (each) {
+            const name = each.replace(/ gpu$/, " GPU").replace(/ cpu$/, " CPU"), [op, device] = each.split(" ");
+            return machine && machine.trend[each] ? link(name, "ladder", {op, device, machine: machine.name}) : name;
+        };
         return kernelwatch.table([{name: "op"}, ...reach.since.map(({name, hash}) => ({name: "since " + SINCE[name] + (name === "first" ? "" : " " + text.hash(hash)), number: true, title: "geometric mean of the time of the cells whose launch changed, with its 95 % interval"}))],
-            ops.map((op) => [op.replace(/ gpu$/, " GPU").replace(/ cpu$/, " CPU"), ...reach.since.map(({name, ops: own}) => {
+            ops.map((op) => [name_of(op), ...reach.since.map(({name, ops: own}) => {
                 if (!own[op]) return "no launch changed";
                 const [log, half, cells, apart] = own[op];
                 return [log === null ? "" : element("b", {"data-since": name, "data-change": Math.expm1(log)}, text.change(Math.expm1(log), 2)), log === null ? "" : element("div", {class: "quiet small"}, interval([log, half]) + ", " + text.plural(cells, "cell")),
                     apart ? element("div", {class: "quiet small"}, text.plural(apart, "cell") + " that nothing links") : ""];
             })]), {"aria-label": "Each op by links on " + reach.machine});
+    };
+
+    // The commits that may have changed the launch of a cell, and of which no session measured it: {at, why}.
+    function unmeasured(told, key) {
+        const why = (session) => session.unjudged[key] || session.unjudged[key.split(" ")[0]];
+        return d3.groups(told.sessions.filter((session) => session.kind === "step"), (session) => session.at)
+            .filter(([, own]) => own.every(why)).map(([at, own]) => ({at, why: why(own[0])}));
+    }
+
+    // Whether sessions ask for a cell, or asked for it: not for lines to compare with, nor for cells of several GPUs or from the host.
+    function is_asked(key, {cells, site}) {
+        const cell = cells[key];
+        return !cell || ["gpu", "cpu"].includes(cell.device) && !site.ops.some((op) => op.name === cell.op && op.lines.includes(cell.rung));
+    }
+
+    // Whether links tell how the launches of a cell at two commits compare, as a function of the cell and their positions.
+    links.joining = async function (machine, events) {
+        const reach = links.reach(events, machine), told = reach && await kernelwatch.load("links/" + reach.machine), common = await kernelwatch.common();
+        const ends = told ? d3.extent(told.sessions.filter((session) => session.kind === "step").flatMap((session) => [session.from, session.at])) : [];
+        return function (key, from, to) {
+            if (!told || from < ends[0] || to > ends[1] || !is_asked(key, common)) return false;
+            if (!told.cells[key]) return !reach.missing.length && !unmeasured(told, key).some(({at}) => from < at && at <= to);
+            const {launches} = told.cells[key], piece = (at) => (d3.greatest(launches.filter((launch) => launch.at <= at), (launch) => launch.at) || launches[0]).piece;
+            return piece(from) === piece(to);
+        };
+    };
+
+    // What to say of full runs at two commits whose conditions differ: what links compare between them. `keys`: the cells of both.
+    links.across = async function (machine, events, keys, from, to) {
+        const joins = await links.joining(machine, events), joined = keys.filter((key) => joins(key, from, to)).length;
+        return joined ? "Full runs blame no commit across it; links compare these commits" + (joined < keys.length ? " in " + joined + " of " + text.plural(keys.length, "cell") : "") + "."
+            : "No commit can be blamed for a step across this change.";
+    };
+
+    // How the newest linked launch of a cell compares with the first one that links connect with it, as a function of the
+    // cell: the relative change, and the hashes of the first one's commit and of the newest one that was asked. Nothing if
+    // links say nothing of it.
+    links.since = async function (machine, events) {
+        const reach = links.reach(events, machine), told = reach && await kernelwatch.load("links/" + reach.machine);
+        return function (key) {
+            const launches = told && told.cells[key] ? told.cells[key].launches : [], newest = launches.at(-1), own = launches.filter((launch) => launch.piece === newest.piece);
+            return own.length > 1 ? {change: Math.expm1(newest.log), from: told.commits[own[0].at].hash, to: reach.newest} : undefined;
+        };
     };
 
     // --- the picture -----------------------------------------------------------------------------------------------
@@ -150,13 +198,17 @@
         const ats = [...new Set(told.sessions.flatMap((session) => [session.from, session.at]))].sort(d3.ascending);
         const places = new Map(ats.map((at, index) => [at, index]));
         const drawn = cells.filter(({key}) => told.cells[key]).map(({key, color}) => ({key, color, parts: stretches(told.cells[key], places, ats.length - 1)}));
-        const still = cells.filter(({key}) => !told.cells[key]);
+        const common = await kernelwatch.common(), still = cells.filter(({key}) => !told.cells[key]);
         const section = element("section", {class: "links"}, element("h2", {}, "By links"), element("p", {class: "quiet small"},
             "A changed launch and the one before it are measured in turns on one GPU, so this line crosses GPUs, drivers and versions of the harness. " + links.words(reach) + "."));
         main.append(section);
         if (drawn.length) picture(main, section, drawn, told, ats);
         section.append(of_environments(cells, machine, events) || "");
-        for (const {key} of still) section.append(element("p", {"data-key": key}, "No commit that was asked changed the launch of " + key + "."));
+        for (const {key} of still) {
+            const left = unmeasured(told, key), commits = text.plural(left.length, "commit that was asked", "commits that were asked");
+            section.append(element("p", {"data-key": key}, !is_asked(key, common) ? "There are no links of " + key + "." : left.length ? commits + " may have changed the launch of " + key + ", which was not measured: " + [...new Set(left.map(({why}) => why))].join("; ") + "."
+                : "No commit that was asked changed the launch of " + key + "."));
+        }
         for (const {key, color} of drawn) {
             if (drawn.length > 1) section.append(element("h3", {}, element("span", {style: "color:" + color, "aria-hidden": "true"}, "\u25ac\u00a0"), key));
             section.append(table(key, told.cells[key], told));

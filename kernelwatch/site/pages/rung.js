@@ -47,7 +47,7 @@ kernelwatch.view("rung", async function (main, parameters) {
     position();
     launched();
     roof();
-    times();
+    await times();
     await exact_figures();
     named_by_events();
 
@@ -161,10 +161,11 @@ kernelwatch.view("rung", async function (main, parameters) {
     }
 
     // --- history -----------------------------------------------------------------------------------------------------
-    function times() {
+    async function times() {
         main.append(element("h2", {}, "Time, commit by commit"));
         const count = Math.max(...timed.map((key) => history[key].at.length));
-        main.append(element("p", {}, count < 2 ? "There is one commit only, so there is no history yet." : "One chart for each cell: time with its 95 % interval as a band, relative to the newest commit; the height is at least \u00b12 %. Nothing joins what was measured under other conditions, such as on another GPU. A chart leads to the history of its cell."));
+        main.append(element("p", {}, count < 2 ? "There is one commit only, so there is no history yet." : "One chart for each cell: time with its 95 % interval as a band, relative to the newest commit; the height is at least \u00b12 %. Nothing joins what was measured under other conditions, such as on another GPU; links say how launches compare all the same. A chart leads to the history of its cell."));
+        const by_links = await kernelwatch.links.since(machine.summary.name, events);
         const order = (key) => [op.types.indexOf(cells[key].type), (op.shapes[cells[key].device] || []).indexOf(cells[key].shape), cells[key].cache];
         const sorted = timed.filter((key) => (history[key].s || []).some((s) => s)).sort((a, b) => d3.ascending(...[a, b].map((key) => order(key).map((part) => (typeof part === "number" ? String(100 + part) : part)).join())));
         main.append(element("ul", {class: "charts"}, sorted.map((key) => {
@@ -173,12 +174,13 @@ kernelwatch.view("rung", async function (main, parameters) {
             const turns = kernelwatch.turns(machine.details, cells[key].op + " " + cells[key].device);
             points.forEach((point) => { point.stretch = kernelwatch.stretch(turns, point.commit); });
             const last = points.at(-1), alike = points.filter((point) => point.stretch === last.stretch), first = alike[0];
-            const {type, shape, cache} = cells[key];
+            const {type, shape, cache} = cells[key], linked = by_links(key);
             return element("li", {}, element("a", {href: kernelwatch.address("history", {cell: key, machine: given.machine})},
                 element("span", {class: "chart-title"}, type + " " + ladders.short_shape(shape) + " " + cache),
                 points.length > 1 ? small(points, key) : null,
                 element("span", {class: "small quiet"}, text.time(last.s, text.significant(last.s, last.low, last.high)),
-                    alike.length > 1 ? element("span", {"data-since": first.commit}, ", " + text.change(last.s / first.s - 1) + " since " + text.date(commits[first.commit].date)) : ", one commit" + (points.length > 1 ? " under the newest conditions" : ""))));
+                    alike.length > 1 ? element("span", {"data-since": first.commit}, ", " + text.change(last.s / first.s - 1) + " since " + text.date(commits[first.commit].date)) 
+                        : linked ? element("span", {"data-linked": linked.change}, ", " + text.change(linked.change, 2) + " by links from " + text.hash(linked.from) + " to " + text.hash(linked.to)) : ", one commit" + (points.length > 1 ? " under the newest conditions" : ""))));
         })));
     }
 

@@ -150,7 +150,7 @@
                 element("dd", {}, judged_words(kernelwatch.evidence(all.events, machine.name))),
                 machine.driver ? [element("dt", {}, "driver"), element("dd", {}, machine.driver)] : null,
                 machine.gpu && machine.cpu ? [element("dt", {}, "host"), element("dd", {}, machine.cpu)] : null),
-            element("div", {}, reach ? kernelwatch.links.compared(reach) : null,
+            element("div", {}, reach ? kernelwatch.links.compared(reach, machine) : null,
                 is_timed(machine) && !(reach && Object.values(machine.trend).every((points) => points.length < 2)) ? trends(machine, all.site) : null)));
     }
 
