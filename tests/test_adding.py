@@ -17,7 +17,7 @@ ADDED = ("transpose/one_each", "matmul/one_each", "row_sum/thread_row", "row_sum
 # test_own_page adds another row_sum, to a repository of its own.
 CHOSEN = (
     "(one_each or row_sum or test_cells.py or test_tables.py or test_shapes.py or as_its_lock_has_it or of_one_op"
-    " or newest_record or rungs_of_the_ladder or suites_take_the_engine) and not test_own_page"
+    " or newest_record or rungs_of_the_ladder or suites_take_the_engine or a_pattern_names) and not test_own_page"
 )
 READ = ("data", "docs", "examples", "results", "README.md", "CONTRIBUTING.md")
 

@@ -111,9 +111,9 @@ def test_a_pattern_names_cells_and_what_is_compiled() -> None:
     assert found.cells == []
     assert found.exact == {"transpose/padded"}
     with pytest.raises(
-        UserError, match=r"no cell matches 'one_each'; one is named like 'vector_add/elementwise float32 65536 "
+        UserError, match=r"no cell matches 'nonsense'; one is named like 'vector_add/elementwise float32 65536 "
     ):
-        by_pattern(PROJECT, "one_each", [])
+        by_pattern(PROJECT, "nonsense", [])
 
 
 # --- what differs between two packages -----------------------------------------------------------------------------

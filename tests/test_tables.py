@@ -474,6 +474,15 @@ def test_ladder_prints_what_is_asked_for(elsewhere: Project, capsys: pytest.Capt
         ladder.main(elsewhere, "scripts/ladder", ["nonsense"])
 
 
+def test_an_op_without_a_rung_has_no_rows(elsewhere: Project, results: Path) -> None:
+    """As an op that the description has, in the checkout of a commit whose ladder does not have it yet."""
+    newest = records.read(results / "nvidia-h200.x" / "0123abcd-checkout-py3.12.facts.jsonl")
+    assert rows.sections(newest, elsewhere, ["transpose"], None)
+    bare = dataclasses.replace(elsewhere.op("transpose"), rungs=())
+    others = tuple(problem for problem in elsewhere.problems if problem.name != "transpose")
+    assert rows.sections(newest, dataclasses.replace(elsewhere, problems=(bare, *others)), ["transpose"], None) == []
+
+
 def test_the_ladder_of_an_op_that_the_newest_record_lacks(
     elsewhere: Project, results: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

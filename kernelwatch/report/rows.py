@@ -28,8 +28,11 @@ def ladder(
 ) -> list[Row]:
     """The rows of a problem's ladder at one shape. `type`: None stands for each rung's main type.
 
-    Only cells that were measured or failed have a row. The share is NaN if the rate it refers to is missing.
+    Only cells that were measured or failed have a row. The share is NaN if the rate it refers to is missing. An op
+    whose rungs the ladder does not have yet, as that of an older checkout, has no type, and no row.
     """
+    if not problem.types:
+        return []
     ideas = {rung.name: rung.idea for rung in problem.rungs if rung.device == device}
     if device == "gpu":
         ideas |= dict.fromkeys(problem.lines, "reference line")
