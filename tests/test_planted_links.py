@@ -51,12 +51,12 @@ def session(before: str, after: str, change: Change, gpu: int, at: int) -> Sessi
     return Session("step", before, after, when, 1.0, conditions, 3, links=tuple(found))
 
 
-def test_the_recorded_links_are_of_five_gpus() -> None:
-    """The recorded links: all commits that change a launch, over five GPUs."""
+def test_the_recorded_links_are_of_six_gpus() -> None:
+    """The recorded links: all commits that change a launch, over six GPUs."""
     sessions = sessions_in(planted.DATA / "links")
     of_gpus = {session.gpu for session in sessions if session.gpu}
-    assert len(of_gpus) == 5
-    assert len({session.after for session in sessions}) == 26
+    assert len(of_gpus) == 6
+    assert len({session.after for session in sessions}) == 28
     changed = {session.after[:8] for session in sessions if session.changed}
     assert len(changed) == sum(bool(change.effect) for change in planted.history()[1])
 
