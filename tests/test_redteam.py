@@ -376,6 +376,17 @@ def test_a_cell_says_what_has_changed_since_it_was_measured_and_what_was_not_run
     assert "| `gate_shapes` | not run yet | refused (mended) |" in said
 
 
+def test_what_a_harness_s_figures_of_the_same_work_differ_by_is_no_gain() -> None:
+    """As nvbench's, whose figure of the honest twin was 1.34 times that of an exploit that is aimed at this engine."""
+    figures = {"transpose": 8.7, "harness_patched": 6.5, "gate_shapes": 6.6, "kept_by_address": 2.8}
+    cells = {name: {"nvbench": {"seconds": seconds}} for name, seconds in figures.items()}
+    said = redteam.text({"gpu": {"device": "a GPU", "versions": {}, "cells": cells}}, "gpu")
+    assert "| `harness_patched` | right |" in said
+    assert "| `gate_shapes` | right |" in said
+    assert "| `kept_by_address` | **fooled**: 2.32x |" in said
+    assert {EXPLOITS[name].op for name in redteam.SAME_WORK} == {"transpose"}
+
+
 def test_the_page_has_the_tables_of_the_record_and_no_pass_of_ours() -> None:
     record, page = json.loads(redteam.JSON.read_text(encoding="utf-8")), redteam.PAGE.read_text(encoding="utf-8")
     assert record

@@ -51,6 +51,7 @@ JSON, PAGE = ROOT / "docs" / "redteam.json", ROOT / "docs" / "redteam.md"
 OPS = ("transpose", "transposed", "doubled")
 DEVICES = {"gpu": "a GPU", "cpu": "a CPU"}
 FOOLED = {"gpu": 1.25, "cpu": 1.5}  # times as fast as the honest twin: beyond it a harness is fooled
+SAME_WORK = ("clocks_touched", "harness_patched")  # exploits that do what the twin does, and patch only this engine
 NOT_RUN = "not run yet"
 AHEAD = 12  # processes that import what they need before it is their turn
 DETAIL = re.compile(r", the first at .*")  # of a reason: which numbers were wrong
@@ -491,9 +492,16 @@ def _words(found: dict[str, Any], device: str, harness: str, cell: Cell | None) 
     return _dated(told[word] if word in told else DETAIL.sub("", (cell or {})[word]), cell)
 
 
+def _honest_s(found: dict[str, Any], harness: str, op: str) -> float | None:
+    """The least that a harness measured of an op's honest work: of the honest twin, and of the exploits that do the
+    same work. So what differs between its own figures of the same work is no gain."""
+    names = [op, *(SAME_WORK if op == "transpose" else ())]
+    measured = (found["cells"].get(name, {}).get(harness, {}).get("seconds") for name in names)
+    return min(filter(None, measured), default=None)
+
+
 def _shown(found: dict[str, Any], device: str, harness: str, cell: Cell | None, op: str) -> str:
-    honest = found["cells"].get(op, {}).get(harness, {}).get("seconds")
-    word, gain = verdict(device, harness, cell or {}, honest)
+    word, gain = verdict(device, harness, cell or {}, _honest_s(found, harness, op))
     if word == "passed":
         times = "0.000 s" if gain == float("inf") or gain < 0 else f"{gain:.3g}x"
         return _dated(f"**fooled**: {times}", cell)
