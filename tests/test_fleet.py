@@ -59,7 +59,7 @@ FAKES = {
         '.holds == "GPU"': '.holds in ("CPU", "GPU")',
         '"cpu": "host"}': '"cpu": "gpu"}',
     },
-    "kernelwatch/comparison/linking.py": {"EVERY = 10": "EVERY = 3", "BUDGET_S = 60.0": "BUDGET_S = 2.0"},
+    "kernelwatch/comparison/linking.py": {"EVERY = 10": "EVERY = 3", "BUDGET_S = 40.0": "BUDGET_S = 2.0"},
     **FEWEST_TURNS,
     "kernelwatch/extras/fleet/dispatch.py": {"TRIES = 5": "TRIES = 9"},  # one run has a full disk and two deaths
     "kernelwatch/extras/fleet/cluster.py": {"LOST_S = 20.0": "LOST_S = 3.0"},

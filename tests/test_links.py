@@ -4,6 +4,7 @@ import itertools
 import json
 import os
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -262,3 +263,31 @@ def test_a_function_that_launches_the_same_is_not_timed(monkeypatch: pytest.Monk
     assert [cell.key for cell in one.cells] == ([first] if is_known else [cell.key for cell in asked])
     assert one.alike == (len(asked) - 1 if is_known else 0)
     assert one.launches.get(first) == (("before", "after") if is_known else None)
+
+
+@pytest.mark.parametrize(
+    ("plain", "changed", "measured"),
+    [
+        (True, {"compiled": {"transpose/padded": ("padded.cu",)}}, 0),
+        (False, {"compiled": {"transpose/padded": ("padded.cu",)}}, 1),
+        (True, {"launched": {"transpose/padded": ("kernel.py",)}}, 1),
+    ],
+)
+def test_a_comment_in_the_source_of_a_plain_launch_is_measured_in_no_cell(
+    monkeypatch: pytest.MonkeyPatch, plain: bool, changed: dict[str, Any], measured: int
+) -> None:
+    """Where the host's code differs, or prepares a launch, the same binary may be launched otherwise."""
+    asked = linking.asked_of(PROJECT, "^transpose/padded ", ["gpu"])
+    types = {cell.type for cell in asked}
+    binaries = {("transpose/padded", type): linking.Binary("the same", 256, 0, plain) for type in types}
+    monkeypatch.setattr(linking, "_binaries", lambda *_: binaries)
+    made = Mock(changes=lambda *_: Changes(**changed), of=str)
+    one = linking.step(PROJECT, "before", "after", made, asked)
+    assert len(one.cells) == measured
+    assert one.alike == (0 if measured else len(asked))
+    assert one.represented == (len(asked) - 1 if measured else 0)
+
+    other = {place: replace(binary, sha256="another") for place, binary in binaries.items()}
+    sides = iter((binaries, other))
+    monkeypatch.setattr(linking, "_binaries", lambda *_: next(sides))
+    assert len(linking.step(PROJECT, "before", "after", made, asked).cells) == len(asked)

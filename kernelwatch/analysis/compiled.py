@@ -65,7 +65,16 @@ class Compiler:
             "symbol": binary.symbol,
             "block_threads": binary.block_threads,
             "dynamic_shared_bytes": binary.dynamic_shared_bytes,
+            "plain": self._is_plain(cell),
         }
+
+    def _is_plain(self, cell: Cell) -> bool:
+        """Whether a launch takes the operands and the extents alone: then its binary and the code of the host, which
+        prepares nothing for it, tell it. A package that does not describe its sources does not tell."""
+        try:
+            return self.package.cuda_source(cell.op, cell.rung, cell.type).arguments is None
+        except Exception:  # such as NotHere, or what an older commit's package raises
+            return False
 
 
 def read(compiled_cells: Mapping[str, tuple[str, Measurement]]) -> tuple[dict[str, str], dict[str, str]]:
@@ -79,6 +88,7 @@ def read(compiled_cells: Mapping[str, tuple[str, Measurement]]) -> tuple[dict[st
     codes: dict[str, dict[str, bytes]] = {arch: {} for arch in ARCHES}
     for key, (arch, measurement) in compiled_cells.items():
         path, symbol = Path(measurement.pop("cubin")), measurement.pop("symbol")
+        measurement.pop("plain", None)
         content = path.read_bytes()
         try:
             cubin = read_cubin(content, symbol, arch)

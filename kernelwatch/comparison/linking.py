@@ -35,7 +35,7 @@ from kernelwatch.timing.record import Measurement, number
 NARROW = {"gpu": 0.001, "cpu": 0.02}  # the half-width of the 95 % interval of a ratio that is known well enough
 EVERY = 10  # links of a cell after which it is compared with its anchor
 CONTROLS = 2  # for each op and device: the fewest cells that show whether a session was quiet
-BUDGET_S = 60.0  # for a commit; the first look is always taken
+BUDGET_S = 40.0  # of measuring a commit, so that it takes a minute with its pages; the first look is always taken
 
 
 @dataclass(frozen=True)
@@ -116,8 +116,9 @@ def step(project: Project, before: str, after: str, made: Trees, asked: Sequence
     UserError.
 
     The sources of both trees tell which rungs may be launched otherwise. Where compiling gives the same binary for a
-    type, only code of the host differs: of such a rung one cell is measured, that of the least work, which shows most
-    of what the host does.
+    type, nothing differs if only sources for the compiler do, and the launch takes nothing else. If code of the host
+    differs, or another source of a launch that is prepared, one cell of the rung is measured: that of the least work,
+    which shows most of what the host does.
     """
     differ = made.changes(before, after)
     cells = _changed(project, differ, asked)
@@ -130,8 +131,13 @@ def step(project: Project, before: str, after: str, made: Trees, asked: Sequence
     known = {
         key: (told[folders[0]][key], launch) for key, launch in told[folders[1]].items() if key in told[folders[0]]
     }
-    unlike = [cell for cell in cells if cell.key not in known or known[cell.key][0] != known[cell.key][1]]
     alike = {place for place, binary in old.items() if binary == new.get(place)}
+    same = {place for place in alike if place[0] in differ.compiled and old[place].plain}
+    unlike = [
+        cell
+        for cell in cells
+        if (cell.name, cell.type) not in same and (cell.key not in known or known[cell.key][0] != known[cell.key][1])
+    ]
     least: dict[str, Cell] = {}
     for cell in sorted(unlike, key=lambda each: project.op(each.op).bytes_moved(each.rung, each.type, each.shape)):
         if (cell.name, cell.type) in alike and cell.device == "gpu":
@@ -182,18 +188,29 @@ def _left(project: Project, changed: Iterable[str], asked: Sequence[Cell]) -> di
     return found
 
 
-def _binaries(project: Project, folder: str, rungs: Collection[str]) -> dict[tuple[str, str], tuple[object, ...]]:
-    """By rung and type, the binary that a tree compiles for the GPU at hand, with its block and its dynamic shared
-    memory. What does not compile without being launched is left out."""
+@dataclass(frozen=True)
+class Binary:
+    """What a tree compiles for a rung and type. `plain`: whether its launch takes nothing but this and the operands."""
+
+    sha256: str
+    block_threads: int
+    dynamic_shared_bytes: int
+    plain: bool
+
+
+def _binaries(project: Project, folder: str, rungs: Collection[str]) -> dict[tuple[str, str], Binary]:
+    """By rung and type, the binary that a tree compiles for the GPU at hand. What does not compile without being
+    launched is left out."""
     targets = _targets(project, rungs)
     if not targets:
         return {}
     group = measure_once(project, "links", compiled.DEVICE, targets, Options(tree=folder))
     return {
-        (target.name, target.type): (
+        (target.name, target.type): Binary(
             hashlib.sha256(Path(told["cubin"]).read_bytes()).hexdigest(),
             told["block_threads"],
             told["dynamic_shared_bytes"],
+            told["plain"],
         )
         for target in targets
         for told in group.outcomes[target.key].measurements

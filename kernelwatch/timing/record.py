@@ -90,6 +90,7 @@ class Measurement(TypedDict, total=False):
     # compiled
     cubin: str
     symbol: str
+    plain: bool
     cubin_sha256: str
     block_threads: int
     dynamic_shared_bytes: int
