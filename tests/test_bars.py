@@ -12,9 +12,10 @@ from benchmarks.project import PROJECT
 from kernelwatch.__main__ import code_of
 from kernelwatch.history.records import Measured, Record, read
 from kernelwatch.plan.cells import Cell
+from kernelwatch.plan.problem import label
 from kernelwatch.system.errors import CANNOT
 from kernelwatch.timing import nvml
-from lab import bars, figures
+from lab import bars, counters, figures
 from tests.repositories import ROOT
 from tests.test_papers import product_record, row_of
 
@@ -99,6 +100,16 @@ def test_the_page_has_the_table_of_the_record(tmp_path: Path) -> None:
         records = [read(path) for path in PROJECT.results.glob(f"nvidia-h200*/{commit}*.facts.jsonl")]
         expected = figures.reached(records, tmp_path)
     assert block.strip() == expected
+
+
+def test_counters_are_asked_of_each_bar_that_is_missed() -> None:
+    page = (RESEARCH / "README.md").read_text(encoding="utf-8")
+    begin, end = figures.marks("bars")
+    rows = [line.split(" | ") for line in page.partition(begin)[2].partition(end)[0].splitlines() if " | no | " in line]
+    missed = {(row[0].removeprefix("| "), row[1]): row[5] for row in rows}
+    keys = {bar.cell(missed[at]).key for bar in bars.BARS if (at := (bar.title, label(bar.shape))) in missed}
+    assert len(keys) == len(missed) > 0
+    assert keys - {key for tables in counters.TABLES.values() for table in tables for key in table.keys} == set()
 
 
 class Measuring:

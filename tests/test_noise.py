@@ -209,8 +209,22 @@ def test_counters_are_asked_of_cells_that_exist() -> None:
     tables = [table for tables in counters.TABLES.values() for table in tables]
     assert len(tables) > 10
     for table in tables:
-        assert [profiler.find(PROJECT, key).key for key in table.keys] == table.keys
+        problem = PROJECT.op(table.op)
+        assert len(table.shape) == len(problem.shapes[0])
+        for name in table.rungs:
+            assert problem.rung(name).is_cuda
+            assert table.type in problem.rung(name).types, (table, name)
         assert set(table.columns) <= set(counters.METRICS)
+
+
+def test_counters_are_taken_of_cells_that_no_suite_has() -> None:
+    name = "transpose/sector_aligned uint8 16411x8209 cold"
+    with pytest.raises(UserError, match="no cell"):
+        profiler.find(PROJECT, name)
+    assert counters.find(name) == Cell("transpose", "sector_aligned", "uint8", (16411, 8209), "cold", "gpu")
+    assert counters.find("transpose/torch float32 4096x4096 cold").rung == "torch"  # of a suite, and in no table
+    with pytest.raises(UserError, match="no cell 'transpose/nothing'"):
+        counters.find("transpose/nothing")
 
 
 def test_every_step_of_the_climbs_is_counted() -> None:

@@ -26,7 +26,7 @@ from rich.table import Table as Printed
 from benchmarks.project import PROJECT
 from kernelwatch.asv.machine_names import machine_name, who
 from kernelwatch.extras.nsight import profiler
-from kernelwatch.plan.cells import Cell, key
+from kernelwatch.plan.cells import Cell
 from kernelwatch.plan.package import Package
 from kernelwatch.plan.problem import Shape, label
 from kernelwatch.plan.project import import_package
@@ -73,9 +73,14 @@ class Table:
     columns: tuple[str, ...]
 
     @property
+    def cells(self) -> list[Cell]:
+        """Its cells. Not all of them are in a suite, which has most types at few shapes."""
+        return [Cell(self.op, rung, self.type, self.shape, "cold", "gpu") for rung in self.rungs]
+
+    @property
     def keys(self) -> list[str]:
         """The keys of its cells."""
-        return [key(self.op, rung, self.type, self.shape, "cold") for rung in self.rungs]
+        return [cell.key for cell in self.cells]
 
     @property
     def title(self) -> str:
@@ -103,12 +108,30 @@ _LARGE_COLUMNS = (
     *("us", "blocks", "issue slots, %", "clock, MHz", *_WAITS),
     *("L2 sectors read, M", "memory read, MB", "memory, %"),
 )
-_MOVED = ("L2 sectors read, M", "L2 sectors written, M", "memory read, MB", "memory written, MB", "memory, %")
+_TURNED_COLUMNS = (
+    *("us", "warps, %", "issue slots, %", "L1 data, %", *_SHARED),
+    *("L2 sectors read, M", "L2 sectors written, M", "memory read, MB", "memory written, MB", "memory, %"),
+)
+_RAGGED = (16411, 8209)
 _TENSOR = tuple(name for name in _rungs("matmul", "float16->float32") if name.startswith("w"))
 # The waits of those that copy tiles for sums in registers.
 _CLIMB = _PRODUCTS[_PRODUCTS.index("thread_tile_2d") : _PRODUCTS.index("pipelined") + 1]
 _STORES = ("wgmma_stages", "wgmma_tma_store", "wgmma_specialized", "wgmma_persistent", "wgmma_cache_hints", "wgmma")
 _CACHES = ("wgmma_persistent", "wgmma_cache_hints", "wgmma")
+# The best rungs of the other 16-bit types, at the shapes of the bars.
+_HALVES = (
+    ("bfloat16->float32", (2048, 2048, 2048), ("wgmma_cache_hints", "wgmma")),
+    *((type, (2048, 2048, 2048), ("wgmma",)) for type in ("float16", "bfloat16")),
+    *(
+        (type, shape, (rung,))
+        for type in ("bfloat16->float32", "float16", "bfloat16")
+        for shape, rung in (
+            ((4096, 4096, 4096), "wgmma"),
+            ((8192, 8192, 8192), "wgmma"),
+            ((4000, 4104, 4040), "wgmma_multicast"),
+        )
+    ),
+)
 # File -> its tables.
 TABLES = {
     "docs/research/matmul.md": [
@@ -138,11 +161,12 @@ TABLES = {
                 ("float32", (2048, 2048, 2048), ("tf32", "bf16x6", "fp16x3")),
                 ("float32", (4096, 4096, 4096), ("tf32", "bf16x6", "fp16x3")),
                 ("float32", (8192, 8192, 8192), ("tf32", "bf16x6", "fp16x3")),
+                *_HALVES,
             )
         ),
         *(
             Table("matmul", "float32", (n, n, n), ("async_stages", "raster", "pipelined", "split_tail"), _LARGE_COLUMNS)
-            for n in (4096, 8192)
+            for n in (2048, 4096, 8192)
         ),
     ],
     "docs/research/transpose.md": [
@@ -151,14 +175,24 @@ TABLES = {
             (*_COMMON, "L1 data, %", *_SHARED, "L2 sectors read, M", "L2 sectors written, M", "memory, %"),
         ),
         *(
-            Table(*("transpose", type, shape, rungs), ("us", "warps, %", *_MOVED))
+            Table(*("transpose", type, shape, rungs), _TURNED_COLUMNS)
             for type, shape, rungs in (
                 ("float32", (8192, 8192), ("copy", "padded", "vectorized")),
-                ("float32", (16411, 8209), ("copy", "naive_write", "padded", "vectorized", "sector_aligned")),
-                ("uint16", (4096, 4096), ("copy", "padded", "vectorized", "sector_aligned")),
+                ("float32", _RAGGED, ("copy", "naive_write", "padded", "vectorized", "sector_aligned")),
                 *(
-                    (type, (4096, 4096), ("copy", "padded", "vectorized"))
-                    for type in ("uint8", "float64", "complex128")
+                    (type, (4096, 4096), ("copy", "padded", "vectorized", "sector_aligned"))
+                    for type in ("uint16", "uint8", "float64", "complex128")
+                ),
+                ("uint16", (8192, 8192), ("copy", "padded", "vectorized")),
+                *(("uint8", (n, n), ("copy", "vectorized")) for n in (8192, 16384)),
+                *(
+                    (type, (n, n), ("copy", "padded", "vectorized"))
+                    for type in ("float64", "complex128")
+                    for n in (8192, 16384)
+                ),
+                *(
+                    (type, _RAGGED, ("copy", "padded", "sector_aligned"))
+                    for type in ("uint16", "uint8", "float64", "complex128")
                 ),
             )
         ),
@@ -198,6 +232,12 @@ def binary_of(package: Package, cell: Cell) -> str:
     return hashlib.sha256(binary.path.read_bytes()).hexdigest()[:16]
 
 
+def find(name: str) -> Cell:
+    """The cell of a key: one of the tables, or of the suites. Raises: UserError if there is none."""
+    cells = {cell.key: cell for tables in TABLES.values() for table in tables for cell in table.cells}
+    return cells.get(name) or profiler.find(PROJECT, name)
+
+
 def record(keys: Sequence[str], missing: bool = False) -> int:
     """Record the counters of cells by key, and print them; the exit code. `missing`: only what the record lacks.
     Raises: UserError."""
@@ -209,7 +249,7 @@ def record(keys: Sequence[str], missing: bool = False) -> int:
     metrics = [metric for metric, _ in METRICS.values()]
     printed, failed = Printed("cell", *METRICS), False
     for name in keys:
-        cell = profiler.find(PROJECT, name)
+        cell = find(name)
         binary = binary_of(package, cell)
         if missing and not lacks(known.get(name), binary):
             continue
