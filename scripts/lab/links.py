@@ -42,7 +42,7 @@ from lab.pools import SIZES, TURNS, Recorded, Tally, a_link, a_session, name
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 PAPER = ROOT / "docs" / "research" / "links.md"
-PLANTED = ROOT / "data" / "planted"
+PLANTED, NVRTC = ROOT / "data" / "planted", ROOT / "data" / "nvrtc"
 MACHINE = ROOT / "results" / "nvidia-h200.intel-xeon-processor.x86-64.linux"
 CHANGED: tuple[Word, ...] = ("worse", "better")
 SHARES = (1.0, 0.95, 0.9, 0.7)  # how far the response of a changed launch correlates with that of the one before it
@@ -408,6 +408,20 @@ def planted_table(sessions: Sequence[Session]) -> str:
     return table(header, sorted(rows))
 
 
+def nvrtc_table(sessions: Sequence[Session]) -> str:
+    """What a new NVRTC does to the launches of a commit, measured in both environments in turns."""
+    rows = []
+    for session in sessions:
+        for link in session.changed if session.kind == "environment" else ():
+            own = judge(session)[link.cell]
+            size, (low, high) = relative(own.log, own.half())
+            rows.append([link.cell, f"{100 * size:+.2f} %", f"{100 * low:+.2f} % to {100 * high:+.2f} %", own.word])
+    (changed,) = {
+        f"{package} {old} to {new}" for session in sessions for package, (old, new) in session.environments.items()
+    }
+    return table([changed, "change", "95 % interval", "is"], sorted(rows))
+
+
 BLOCKS: dict[str, Callable[[Recorded, int, int], str]] = {  # of the record, the seed and the number of histories
     "record": lambda known, _, __: record_table(known),
     "turns": lambda known, _, __: turns_table(known),
@@ -418,6 +432,7 @@ BLOCKS: dict[str, Callable[[Recorded, int, int], str]] = {  # of the record, the
     "between": lambda *_: gpus.responding_table(gpus.sessions_in(ROOT / "results")),
     "alike": lambda *_: gpus.alike_table(gpus.sessions_in(ROOT / "results")),
     "planted": lambda *_: planted_table(gpus.sessions_in(PLANTED / "links")),
+    "nvrtc": lambda *_: nvrtc_table(gpus.sessions_in(NVRTC)),
     "anchors": lambda known, seed, _: anchors_table(known, seed),
     "controls": lambda known, seed, _: controls_table(known, seed),
     "moderated": lambda known, seed, _: moderated_table(known, seed),
