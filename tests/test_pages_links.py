@@ -226,6 +226,15 @@ def test_an_op_of_which_no_launch_changed_is_told_on_status(browser: "Browser", 
         page.locator("h1", has_text="matmul").wait_for()
 
 
+def test_how_ops_compare_with_earlier_commits_is_seen_without_scrolling(browser: "Browser", site: Path) -> None:
+    for size in (WIDE, NARROW):
+        with opened(browser, site, "status", size) as page:
+            tables = page.locator("table.since")
+            assert tables.count()
+            hidden = "all => all.map(each => each.parentElement.scrollWidth - each.parentElement.clientWidth)"
+            assert tables.evaluate_all(hidden) == [0] * tables.count()
+
+
 def test_a_machine_without_a_full_run_has_a_card_its_events_and_pages_of_its_commits(
     browser: "Browser", site: Path
 ) -> None:

@@ -64,7 +64,7 @@
                 const [log, half, cells, apart] = own[op];
                 return [log === null ? "" : element("b", {"data-since": name, "data-change": Math.expm1(log)}, text.change(Math.expm1(log), 2)), log === null ? "" : element("div", {class: "quiet small"}, interval([log, half]) + ", " + text.plural(cells, "cell")),
                     apart ? element("div", {class: "quiet small"}, text.plural(apart, "cell") + " that nothing links") : ""];
-            })]), {"aria-label": "Each op by links on " + reach.machine});
+            })]), {class: "since", "aria-label": "Each op by links on " + reach.machine});
     };
 
     // The commits that may have changed the launch of a cell, and of which no session measured it: {at, why}.
