@@ -5,7 +5,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-from kernelwatch.history.records import read
+from benchmarks.project import PROJECT
+from kernelwatch.history.records import read, sidecars
+from kernelwatch.identity import comparisons, debt
 from lab import quiet
 
 GPU = {"gpu": "NVIDIA H200", "nvml_uuid_sha256": "one", "nvml_driver": "580"}
@@ -67,6 +69,9 @@ def test_the_page_has_the_table_of_the_records() -> None:
     page, records = quiet.PAGE.read_text(encoding="utf-8"), quiet.recorded("h200")
     assert quiet.by_record(records) in page
     assert quiet.by_clock(records) in page
+    assert quiet.by_minutes(sidecars(PROJECT.results)) in page
+    assert quiet.changed([json.loads(line) for line in comparisons().read_text().splitlines()]) in page
+    assert quiet.owed(debt()) in page
 
 
 def test_cells_are_told_apart_by_a_process_below_the_highest_clock(tmp_path: Path) -> None:
@@ -90,4 +95,37 @@ def test_each_change_of_the_harness_has_a_row() -> None:
     assert [cell.strip() for cell in row.strip("|").split("|")] == [
         *("`gpu.py`, `a.py`", "nvidia-h200", "9", "2"),
         *("0.15 %", "0.20 %", "3.00 %", "3.00 %"),
+    ]
+
+
+def test_each_change_without_an_aa_has_a_row() -> None:
+    changes: list[dict[str, Any]] = [
+        {"after": "12345678", "files": ["timing/gpu.py", "run/a.py"], "why": "a | b"},
+        {"after": "22345678", "files": [f"run/{name}.py" for name in "abcdef"], "why": "all moved"},
+    ]
+    assert quiet.owed(changes).splitlines()[2:] == [
+        "| 12345678 | `gpu.py`, `a.py` | a \\| b |",
+        "| 22345678 | 6 files | all moved |",
+    ]
+    assert quiet.owed([]) == "All changes have an A/A."
+
+
+def test_a_full_run_took_what_its_gpu_suites_took() -> None:
+    """The first suites of an op's file are those of the GPU; later ones are the CPU's."""
+    durations = {"<build>": 1.0, "<setup_cache matmul:23>": 20.0, "<setup_cache matmul:9>": 60.0}
+    durations |= {"<setup_cache copy:8>": 6.0, "<setup_cache static:9>": 5.0}
+    assert quiet.taken_s(durations, ["copy", "matmul", "sum"]) == 66.0
+
+
+def test_a_run_that_went_on_with_kept_measurements_has_no_time(tmp_path: Path) -> None:
+    cells = {f"copy/a float32 {at} cold": [1e-5] * 3 for at in range(100)}
+    rows = []
+    for commit, seconds in (("12345678", 30.0), ("22345678", 3.0)):
+        path = sidecar(tmp_path / "nvidia-h200.xeon" / f"{commit}-x.facts.jsonl", "one", cells)
+        durations = {"<setup_cache copy:8>": seconds}
+        path.with_name(f"{commit}-x.json").write_text(json.dumps({"durations": durations}))
+        rows.append(path)
+    assert quiet.by_minutes(rows).splitlines()[2:] == [
+        "| 12345678 | nvidia-h200 | 100 | 300 | 0.5 | 100 ms |",
+        "| 22345678 | nvidia-h200 | 100 | 300 | n/a | n/a |",
     ]
