@@ -209,8 +209,19 @@ def test_an_aa_that_became_noisier_is_not_accepted(
     assert command.main(project, "identity", ["--accept", "--aa", str(QUIET), str(loud)]) == 1
     said = capsys.readouterr().out
     assert "the instrument got worse: two_levels was 0 and is 0.148" in said
+    assert "the instrument got worse: canary_spread was 0.0024 and is 0.0131" in said
     assert command.main(project, "identity", ["--accept", "--aa", str(QUIET), str(LOUD)]) == 1
     assert "an A/A is of one commit, not of 8de39817 and df33dbd4" in capsys.readouterr().out
+
+
+def test_an_aa_of_few_cells_is_not_accepted(
+    project: Project, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    few = tmp_path / "8de39817-env.facts.jsonl"
+    few.write_text("".join(QUIET.read_text().splitlines(keepends=True)[:20]))
+    assert command.main(project, "identity", ["--accept", "--aa", str(few), str(few)]) == 1
+    needed = "an A/A needs 20 cold GPU cells below 60 us, each measured by 3 processes or more"
+    assert f"not accepted: {needed}" in capsys.readouterr().out
 
 
 def test_timed_files_are_not_accepted_without_an_aa_or_a_reason(
