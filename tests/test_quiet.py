@@ -69,6 +69,7 @@ def test_the_page_has_the_table_of_the_records() -> None:
     page, records = quiet.PAGE.read_text(encoding="utf-8"), quiet.recorded("h200")
     assert quiet.by_record(records) in page
     assert quiet.by_clock(records) in page
+    assert quiet.by_cycles(records) in page
     assert quiet.by_minutes(sidecars(PROJECT.results)) in page
     assert quiet.changed([json.loads(line) for line in comparisons().read_text().splitlines()]) in page
     assert quiet.owed(debt()) in page
@@ -118,14 +119,25 @@ def test_a_full_run_took_what_its_gpu_suites_took() -> None:
 
 
 def test_a_run_that_went_on_with_kept_measurements_has_no_time(tmp_path: Path) -> None:
-    cells = {f"copy/a float32 {at} cold": [1e-5] * 3 for at in range(100)}
     rows = []
-    for commit, seconds in (("12345678", 30.0), ("22345678", 3.0)):
+    for commit, seconds, last in (("12345678", 30.0, 1.0002e-5), ("22345678", 3.0, 1.0035e-5)):
+        cells = {f"copy/a float32 {at} cold": [1e-5, 1e-5, last] for at in range(100)}
         path = sidecar(tmp_path / "nvidia-h200.xeon" / f"{commit}-x.facts.jsonl", "one", cells)
         durations = {"<setup_cache copy:8>": seconds}
         path.with_name(f"{commit}-x.json").write_text(json.dumps({"durations": durations}))
         rows.append(path)
     assert quiet.by_minutes(rows).splitlines()[2:] == [
-        "| 12345678 | nvidia-h200 | 100 | 300 | 0.5 | 100 ms |",
-        "| 22345678 | nvidia-h200 | 100 | 300 | n/a | n/a |",
+        "| 12345678 | nvidia-h200 | 100 | 300 | 0.5 | 100 ms | 0.03 % | 0.03 % | 100 % |",
+        "| 22345678 | nvidia-h200 | 100 | 300 | n/a | n/a | 0.50 % | 0.50 % | 0 % |",
+    ]
+
+
+def test_cycles_are_the_time_at_the_clock_of_each_process(tmp_path: Path) -> None:
+    """Two processes ran slower by the clock alone; cells of other shapes, types and rungs are left out."""
+    seconds, mhz = [1e-5, 1.1e-5, 1e-5], (1760.0, 1600.0, 1760.0)
+    keys = [f"matmul/cublas float16->float32 {name}" for name in ("2048x2048x2048 cold", "512x512x512 cold")]
+    keys += [f"matmul/{name} 2048x2048x2048 cold" for name in ("cublas float32", "wgmma float16->float32")]
+    record = read(sidecar(tmp_path / "12345678-x.facts.jsonl", "one", dict.fromkeys(keys, seconds), mhz))
+    assert quiet.by_cycles([record]).splitlines()[2:] == [
+        "| 12345678 | cublas | 3 | 1760 MHz | 5.59 % | 5.41 % | 0.00 % |"
     ]

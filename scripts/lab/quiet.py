@@ -30,7 +30,7 @@ from kernelwatch.identity import comparisons, debt
 from kernelwatch.report.arguments import Parser
 from kernelwatch.report.markdown import table
 from kernelwatch.report.texts import percent
-from kernelwatch.run.outcome import LEAST
+from kernelwatch.run.outcome import LEAST, NARROW
 from kernelwatch.timing.clocks import odd
 from kernelwatch.timing.replay import STEADY_CLOCK
 from lab.figures import write_block
@@ -39,6 +39,7 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 PAGE = ROOT / "docs" / "research" / "measuring.md"
 SHORT_S = 30e-6  # cells below this are told by themselves: a fixed time a launch shows there first
 CELLS_LEAST = 100  # with fewer a record is no full run
+PRODUCT = re.compile(r"matmul/cublas\S* float16\S* 2048x2048x2048 cold")
 # What measures faster went on with the measurements that an interrupted run had kept: how long these took is not known.
 EACH_LEAST_S = 0.03
 
@@ -145,7 +146,8 @@ def taken_s(durations: Mapping[str, float], ops: Sequence[str]) -> float:
 
 
 def by_minutes(paths: Sequence[Path]) -> str:
-    """A row for each record of a full run: how long its GPU cells took, all together and each measurement."""
+    """A row for each record of a full run: how long its GPU cells took, all together and each measurement; and how well
+    the figures are known for that: the half-widths of their 95 % intervals, and the share of those that end a cell."""
     rows = []
     for path in paths:
         record = read(path)
@@ -158,8 +160,27 @@ def by_minutes(paths: Sequence[Path]) -> str:
         seconds = taken_s(kept["durations"], ops)
         known = seconds >= EACH_LEAST_S * count
         told = [f"{seconds / 60:.1f}", f"{seconds / count * 1e3:.0f} ms"] if known else ["n/a", "n/a"]
-        rows.append([record.commit, path.parent.name.partition(".")[0], str(len(cells)), str(count), *told])
-    return table(["", "GPU", "cells", "measurements", "minutes", "a measurement"], rows)
+        widths = [(cell.interval[1] - cell.interval[0]) / 2 / cell.median_s for cell in cells if len(cell.seconds) > 1]
+        middle, most, _ = quantiles(widths)
+        row = [record.commit, path.parent.name.partition(".")[0], str(len(cells)), str(count), *told]
+        rows.append([*row, middle, most, percent(sum(width <= NARROW for width in widths) / len(widths), 0)])
+    header = ["", "GPU", "cells", "measurements", "minutes", "a measurement", "interval", "90 %", "narrow"]
+    return table(header, rows)
+
+
+def by_cycles(records: Sequence[Record]) -> str:
+    """A row for each such PRODUCT of each record: how far the processes differ in the time, in the SM clock, and in the
+    cycles, the product of both."""
+    rows = []
+    for record in records:
+        for cell in cold(record):
+            mhz = clocks(cell)
+            if PRODUCT.fullmatch(cell.key) and len(mhz) == len(cell.seconds):
+                cycles = [each * clock for each, clock in zip(cell.seconds, mhz, strict=True)]
+                spreads = (percent(variation(values), 2) for values in (cell.seconds, mhz, cycles))
+                clock = f"{statistics.median(mhz):.0f} MHz"
+                rows.append([record.commit, cell.key.split()[0].split("/")[1], str(len(mhz)), clock, *spreads])
+    return table(["", "rung", "processes", "clock", "time spreads by", "clock by", "cycles by"], rows)
 
 
 def repeated(lines: list[dict[str, Any]]) -> str:
@@ -205,6 +226,7 @@ def main(arguments: list[str] | None = None) -> int:
     noise = sidecars(PROJECT.results, options.machine)[-1].parent / "noise.jsonl"
     lines = [json.loads(line) for line in noise.read_text(encoding="utf-8").splitlines()]
     write_block(PAGE, "repeated", repeated(lines), "scripts/lab/quiet")
+    write_block(PAGE, "cycles", by_cycles(records), "scripts/lab/quiet")
     write_block(PAGE, "minutes", by_minutes(sidecars(PROJECT.results)), "scripts/lab/quiet")
     lines = [json.loads(line) for line in comparisons().read_text(encoding="utf-8").splitlines()]
     write_block(PAGE, "changes", changed(lines), "scripts/lab/quiet")
