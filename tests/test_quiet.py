@@ -8,6 +8,7 @@ from typing import Any
 from benchmarks.project import PROJECT
 from kernelwatch.history.records import read, sidecars
 from kernelwatch.identity import comparisons, debt
+from kernelwatch.timing.replay import LOW_CLOCK
 from lab import quiet
 
 GPU = {"gpu": "NVIDIA H200", "nvml_uuid_sha256": "one", "nvml_driver": "580"}
@@ -40,7 +41,16 @@ def test_records_tell_their_gpu_and_leave_out_marked_cells(tmp_path: Path) -> No
     assert [row.split("|")[1].strip() for row in rows] == ["12345678, GPU 1", "22345678, GPU 2", "32345678, GPU 1"]
     assert rows[0].split("|")[2:4] == [" 1 ", " 0.01 % "]
     assert rows[2].split("|")[2:4] == [" 0 ", " n/a "]
-    assert rows[2].rstrip("| ").endswith("100.0 %")
+    assert rows[2].rstrip("| ").endswith("100.0 % | 0 | 0")
+
+
+def test_a_lowered_clock_that_is_no_mark_is_counted_and_said_to_be_loud(tmp_path: Path) -> None:
+    """The clocks of all cells are lowered, within 2 %; the times of one differ by more than that allows."""
+    cells = {"copy/a float32 8 cold": [1e-5] * 3, "copy/b float32 8 cold": [1e-5, 1e-5, 1.03e-5]}
+    path = sidecar(tmp_path / "12345678-x.facts.jsonl", "one", cells, (1720.0, 1715.0, 1710.0))
+    path.write_text(path.read_text().replace("low clock", LOW_CLOCK))
+    row = quiet.by_record([read(path)]).splitlines()[-1]
+    assert [cell.strip() for cell in row.strip("|").split("|")][-3:] == ["0.0 %", "2", "1"]
 
 
 def test_a_second_level_is_a_fixed_time_a_kernel() -> None:

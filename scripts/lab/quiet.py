@@ -39,6 +39,7 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 PAGE = ROOT / "docs" / "research" / "measuring.md"
 SHORT_S = 30e-6  # cells below this are told by themselves: a fixed time a launch shows there first
 CELLS_LEAST = 100  # with fewer a record is no full run
+LOUD = 0.01  # a spread above this is no agreement of the processes, whatever their clocks
 PRODUCT = re.compile(r"matmul/cublas\S* float16\S* 2048x2048x2048 cold")
 # What measures faster went on with the measurements that an interrupted run had kept: how long these took is not known.
 EACH_LEAST_S = 0.03
@@ -91,6 +92,7 @@ def by_record(records: Sequence[Record]) -> str:
         if uuid and uuid not in gpus:
             gpus.append(uuid)
         free = [cell for cell in cells if not cell.limits]
+        own = [cell for cell in free if cell.own_clock_mhz]
         short = [cell for cell in free if min(cell.seconds) < SHORT_S]
         rows.append(
             [
@@ -99,9 +101,24 @@ def by_record(records: Sequence[Record]) -> str:
                 *(str(len(short)), *quantiles([cell.spread for cell in short])),
                 str(sum(two_levels(cell.seconds, kernels(cell)) for cell in short)),
                 percent(1 - len(free) / len(cells), 1),
+                *(str(len(own)), str(sum(cell.spread > LOUD for cell in own))),
             ]
         )
-    header = ["", "cells", "median", "90 %", "most", "below 30 us", "median", "90 %", "most", "two levels", "marked"]
+    header = [
+        "",
+        "cells",
+        "median",
+        "90 %",
+        "most",
+        "below 30 us",
+        "median",
+        "90 %",
+        "most",
+        "two levels",
+        "marked",
+        "own",
+        "loud",
+    ]
     return table(header, rows)
 
 
