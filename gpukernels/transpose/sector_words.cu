@@ -1,6 +1,6 @@
 // transpose/sector_words: out[n][m] = in[m][n], by words of 4 bytes; stores begin at sectors, whatever the pitch.
 //
-// in   M x N    out   N x M, overwritten    row major, any M, N >= 1, T of 1 or 2 bytes
+// in   M x N    out   N x M, overwritten    row major, any M, N >= 1, T of 1, 2 or 4 bytes
 //
 // Tiles begin in each row of the output at a sector, as those of sector_aligned do. A word holds W elements. A lane
 // loads the words of W rows, turns W x W elements in registers, and stores words of the output's rows to shared memory.
@@ -19,7 +19,9 @@ __device__ unsigned int shifted(unsigned int first, unsigned int second, int shi
 // The rows `in` of W x W elements, transposed.
 template <int W>
 __device__ void turn(const unsigned int (&in)[W], unsigned int (&out)[W]) {
-    if constexpr (W == 2) {
+    if constexpr (W == 1) {
+        out[0] = in[0];
+    } else if constexpr (W == 2) {
         out[0] = __byte_perm(in[0], in[1], 0x5410);
         out[1] = __byte_perm(in[0], in[1], 0x7632);
     } else {
