@@ -110,6 +110,17 @@ def test_rows_of_blocks_go_on_in_z(found: Rung, type: str, edge: int | None, mon
     gate.check_against(gate.reference(found), kernel, here, type, extents, edge, 0)
 
 
+@pytest.mark.parametrize("type", ["uint8", "uint16"])  # rows of float32 begin at words
+def test_no_word_ends_after_the_last_row_of_an_input(type: str) -> None:
+    """All rows that a block of `sector_words` loads are there, its columns are the last, no row begins at a word."""
+    found = gpukernels.rung("transpose", "sector_words")
+    kernel = loaded(load, cuda_source(found, type))
+    here = dataclasses.replace(found, device="cpu")
+    rows, columns = found.of(type).tile
+    extents = {"M": rows + 32 // np.dtype(type).itemsize, "N": 2 * columns}
+    gate.check_against(gate.reference(found), functools.partial(kernel, shift=1), here, type, extents, None, 0)
+
+
 def inputs(found: Rung, type: str, shape: tuple[int, ...]) -> list[Any]:
     extents = dict(zip(found.dims, shape, strict=True))
     operands = [np.empty(gate.pick(pattern, extents), dtype) for pattern, dtype in gate.patterns(found, type)[:-1]]

@@ -139,7 +139,9 @@ def test_the_status_says_what_was_measured(browser: "Browser", recorded_site: Pa
         assert host["gpu"] in text
         (known,) = data(recorded_site, "events")["evidence"]
         assert 0 < known["judged"] < known["series"]  # some have too few commits under the newest conditions
-        some = f"No open regression in {known['judged']} of {known['series']} series; the others are not judged"
+        some = (
+            f"Full runs: no open regression in {known['judged']} of {known['series']} series; the others are not judged"
+        )
         assert f"{some} at {commit['hash'][:8]}." in text
         assert "; ".join(f"{count} series: {why}" for why, count in known["unjudged"]) in text
         assert f"{host['behind']} commits behind" in text

@@ -75,8 +75,8 @@ class Bar:
         return [self.cell(name) for name in (*self.own, *self.others)]
 
 
-def _of_type(names: tuple[str, ...], type: str) -> tuple[str, ...]:
-    return tuple(name for name in names if type in PROJECT.op("matmul").rung(name).types)
+def _of_type(names: tuple[str, ...], type: str, op: str = "matmul") -> tuple[str, ...]:
+    return tuple(name for name in names if type in PROJECT.op(op).rung(name).types)
 
 
 def _square(n: int) -> Shape:
@@ -86,7 +86,7 @@ def _square(n: int) -> Shape:
 RAGGED, RAGGED_TURNED = (4000, 4104, 4040), (16411, 8209)
 HALVES = ("float16->float32", "bfloat16->float32", "float16", "bfloat16")
 WGMMA = "matmul.md#wgmma"
-TURNED = ("vectorized", "padded", "sector_aligned")
+TURNED = ("vectorized", "padded", "sector_aligned", "sector_words")
 COPIES = ("memcpy", "vector_copy", "cupy_copy")
 OF_HALVES: dict[Shape, tuple[int, tuple[str, ...], str]] = {  # shape -> percent, rungs, why
     _square(512): (100, ("wgmma_split_k", "wgmma_64x64"), "matmul.md#wgmma_split_k"),
@@ -120,7 +120,7 @@ BARS = (
     ),
     Bar("matmul", "float32", _square(2048), 250, ("bf16x6",), CUBLAS, "matmul.md#bf16x6-and-fp16x3", "bf16x6"),
     *(
-        Bar("transpose", type, shape, percent, TURNED, COPIES, f"transpose.md#{why}")
+        Bar("transpose", type, shape, percent, _of_type(TURNED, type, "transpose"), COPIES, f"transpose.md#{why}")
         for type in ("float32", "uint8", "uint16", "float64", "complex128")
         for shape, percent, why in (
             *(((n, n), 98, "vectorized") for n in (4096, 8192, 16384)),

@@ -68,7 +68,7 @@
         const by_links = reach ? linked(reach) : null;
         if (by_links && (by_links[0] === "good" || machine.commits < 2)) return by_links;
         const [kind, words] = by_full_runs(machine, all, commit);
-        return by_links && kind === "warn" ? [kind, words + " " + by_links[1]] : [kind, words];
+        return by_links && kind === "warn" ? [kind, by_links[1] + " Full runs: " + words[0].toLowerCase() + words.slice(1)] : [kind, words];
     }
 
     // What the full runs say if no regression is open, as [class, words].
