@@ -11,7 +11,7 @@ import io
 import json
 import re
 import tokenize
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -139,12 +139,12 @@ def digest(path: Path) -> str:
 
 
 def locked() -> dict[str, Any]:
-    """The lock file: kind of figures -> {"version": its version, "files": {path: digest}}."""
+    """The lock file: kind of figures -> {"version": its version, "files": {path: digest}}; "without_aa" -> debt()."""
     return dict(json.loads(LOCK.read_text(encoding="utf-8")))
 
 
 def now() -> dict[str, Any]:
-    """The same for the files as they are now."""
+    """The kinds of figures for the files as they are now."""
     return {
         name: {
             "version": identity.version,
@@ -189,9 +189,16 @@ def unlocked() -> list[str]:
 WRITE = "kernelwatch identity --accept"
 
 
-def accept() -> None:
-    """Write the lock file for the files as they are now."""
-    LOCK.write_text(json.dumps(now(), indent=1) + "\n", encoding="utf-8")
+def debt() -> list[dict[str, Any]]:
+    """The changes of timed files that were accepted without an A/A, the oldest first, until an A/A or a new version
+    removes them: {"after": the commit that the lock stood for before, "files": what changed, "why": the given reason}.
+    """
+    return list(locked().get("without_aa", ()))
+
+
+def accept(without_aa: Sequence[Mapping[str, Any]] = ()) -> None:
+    """Write the lock file for the files as they are now. `without_aa`: the changes that have no A/A."""
+    LOCK.write_text(json.dumps(now() | {"without_aa": list(without_aa)}, indent=1) + "\n", encoding="utf-8")
 
 
 # --- a project's description ---------------------------------------------------------------------------------------

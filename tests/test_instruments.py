@@ -1,6 +1,7 @@
 """How quiet the instrument was: what a record says of it, and which commits made it worse."""
 
-from dataclasses import asdict
+import math
+import statistics
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,7 @@ import pytest
 from kernelwatch.detect import instruments
 from kernelwatch.history import instrument, records
 from kernelwatch.history.records import Measured, Record
+from kernelwatch.publish.record import state
 from kernelwatch.timing.record import Measurement
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -15,8 +17,14 @@ H200 = "nvidia-h200.intel-xeon-processor.x86-64.linux"
 STEADY = (5.00e-6, 5.01e-6, 4.99e-6, 5.00e-6, 5.01e-6, 5.00e-6)
 
 
-def cell(at: int, seconds: tuple[float, ...] = STEADY, kernels: int = 1, limits: tuple[str, ...] = ()) -> Measured:
-    ran: Measurement = {"kernels": [{"kernel": "k"}] * kernels, "canary_s": {"memory": 2e-4}}
+def cell(
+    at: int,
+    seconds: tuple[float, ...] = STEADY,
+    kernels: int = 1,
+    limits: tuple[str, ...] = (),
+    canary_s: float = 2e-4,
+) -> Measured:
+    ran: Measurement = {"kernels": [{"kernel": "k"}] * kernels, "canary_s": {"memory": canary_s}}
     return Measured(f"op/r{at} float32 8x8 cold", "ok", "", seconds, limits, "op gpu", (ran,) * len(seconds))
 
 
@@ -59,6 +67,17 @@ def test_a_record_says_how_quiet_it_was() -> None:
     assert found.spread_90 == pytest.approx(cell(0, loud).spread)
 
 
+def test_a_record_says_how_steady_its_canary_was() -> None:
+    """Over all processes of all GPU cells, long ones as well."""
+    long = tuple(100 * each for each in STEADY)
+    found = instrument.instrument(record(*(cell(at) for at in range(20)), cell(20, long, canary_s=2.2e-4)))
+    assert found is not None
+    assert found.canary_spread == pytest.approx(statistics.stdev([2e-4] * 120 + [2.2e-4] * 6) / (2e-4 + 2e-5 / 21))
+    found = instrument.instrument(record(*(cell(at, canary_s=math.nan) for at in range(20))))
+    assert found is not None
+    assert found.canary_spread is None
+
+
 def test_few_short_cells_say_nothing() -> None:
     cells = [cell(at) for at in range(19)]
     slow = cell(19, tuple(100 * each for each in STEADY))
@@ -67,19 +86,22 @@ def test_few_short_cells_say_nothing() -> None:
 
 
 def test_the_commit_that_made_the_instrument_worse_is_found_without_being_told() -> None:
-    told = [
-        (at, asdict(found))
-        for at, path in enumerate(records.sidecars(ROOT / "results", H200))
-        if (found := instrument.instrument(records.read(path)))
-    ]
-    commits = [path.name[:8] for path in records.sidecars(ROOT / "results", H200)]
+    paths = records.sidecars(ROOT / "results", H200)
+    told = [(at, state(records.read(path))) for at, path in enumerate(paths)]
+    commits = [path.name[:8] for path in paths]
     moved = instruments.judge(told)
-    assert {(each.figure, commits[each.at]) for each in moved} >= {
-        (figure, "df33dbd4") for figure in instruments.JUDGED
-    }
+    found = {(each.figure, commits[each.at]) for each in moved}
+    # The host, of which the launch is a figure, did not change there.
+    assert found >= {(figure, "df33dbd4") for figure in instruments.JUDGED if figure != "launch_s"}
     assert all(each.worse for each in moved if commits[each.at] == "df33dbd4")
     quiet = [(at, figures) for at, figures in told if at < commits.index("df33dbd4")]
     assert instruments.judge(quiet) == []
+
+
+def test_a_launch_that_takes_longer_for_good_is_found() -> None:
+    told = [(at, {"launch_s": (2e-6 if at < 6 else 6e-6) * (1 + 0.05 * (at % 2))}) for at in range(12)]
+    (found,) = instruments.judge(told)
+    assert (found.figure, found.at, found.worse) == ("launch_s", 6, True)
 
 
 def test_a_share_that_falls_to_nothing_is_better() -> None:

@@ -61,7 +61,7 @@ def test_devices_shows_what_was_read(browser: "Browser", recorded_site: Path) ->
         for figure, name in (("SM clock", "clock_mhz"), ("Temperature", "temperature_c"), ("Power", "power_w")):
             found = marks(page.locator(f".state [data-figure='{figure}']"))
             assert [float(each["value"]) for each in found] == [state[name] for state in states]
-        for name in ("spread", "spread_90", "two_levels"):
+        for name in ("spread", "spread_90", "two_levels", "canary_spread"):
             assert all(0 <= state[name] < 1 for state in states if name in state)
         spreads = marks(page.locator(".state [data-figure^='Spread between processes, median']"))
         known = [100 * state["spread"] for state in states if "spread" in state]

@@ -5,7 +5,10 @@ import json
 from pathlib import Path
 from typing import Any
 
-from kernelwatch.history.records import read
+from benchmarks.project import PROJECT
+from kernelwatch.history.records import read, sidecars
+from kernelwatch.identity import comparisons, debt
+from kernelwatch.timing.replay import LOW_CLOCK
 from lab import quiet
 
 GPU = {"gpu": "NVIDIA H200", "nvml_uuid_sha256": "one", "nvml_driver": "580"}
@@ -38,7 +41,16 @@ def test_records_tell_their_gpu_and_leave_out_marked_cells(tmp_path: Path) -> No
     assert [row.split("|")[1].strip() for row in rows] == ["12345678, GPU 1", "22345678, GPU 2", "32345678, GPU 1"]
     assert rows[0].split("|")[2:4] == [" 1 ", " 0.01 % "]
     assert rows[2].split("|")[2:4] == [" 0 ", " n/a "]
-    assert rows[2].rstrip("| ").endswith("100.0 %")
+    assert rows[2].rstrip("| ").endswith("100.0 % | 0 | 0")
+
+
+def test_a_lowered_clock_that_is_no_mark_is_counted_and_said_to_be_loud(tmp_path: Path) -> None:
+    """The clocks of all cells are lowered, within 2 %; the times of one differ by more than that allows."""
+    cells = {"copy/a float32 8 cold": [1e-5] * 3, "copy/b float32 8 cold": [1e-5, 1e-5, 1.03e-5]}
+    path = sidecar(tmp_path / "12345678-x.facts.jsonl", "one", cells, (1720.0, 1715.0, 1710.0))
+    path.write_text(path.read_text().replace("low clock", LOW_CLOCK))
+    row = quiet.by_record([read(path)]).splitlines()[-1]
+    assert [cell.strip() for cell in row.strip("|").split("|")][-3:] == ["0.0 %", "2", "1"]
 
 
 def test_a_second_level_is_a_fixed_time_a_kernel() -> None:
@@ -67,6 +79,10 @@ def test_the_page_has_the_table_of_the_records() -> None:
     page, records = quiet.PAGE.read_text(encoding="utf-8"), quiet.recorded("h200")
     assert quiet.by_record(records) in page
     assert quiet.by_clock(records) in page
+    assert quiet.by_cycles(records) in page
+    assert quiet.by_minutes(sidecars(PROJECT.results)) in page
+    assert quiet.changed([json.loads(line) for line in comparisons().read_text().splitlines()]) in page
+    assert quiet.owed(debt()) in page
 
 
 def test_cells_are_told_apart_by_a_process_below_the_highest_clock(tmp_path: Path) -> None:
@@ -90,4 +106,48 @@ def test_each_change_of_the_harness_has_a_row() -> None:
     assert [cell.strip() for cell in row.strip("|").split("|")] == [
         *("`gpu.py`, `a.py`", "nvidia-h200", "9", "2"),
         *("0.15 %", "0.20 %", "3.00 %", "3.00 %"),
+    ]
+
+
+def test_each_change_without_an_aa_has_a_row() -> None:
+    changes: list[dict[str, Any]] = [
+        {"after": "12345678", "files": ["timing/gpu.py", "run/a.py"], "why": "a | b"},
+        {"after": "22345678", "files": [f"run/{name}.py" for name in "abcdef"], "why": "all moved"},
+    ]
+    assert quiet.owed(changes).splitlines()[2:] == [
+        "| 12345678 | `gpu.py`, `a.py` | a \\| b |",
+        "| 22345678 | 6 files | all moved |",
+    ]
+    assert quiet.owed([]) == "All changes have an A/A."
+
+
+def test_a_full_run_took_what_its_gpu_suites_took() -> None:
+    """The first suites of an op's file are those of the GPU; later ones are the CPU's."""
+    durations = {"<build>": 1.0, "<setup_cache matmul:23>": 20.0, "<setup_cache matmul:9>": 60.0}
+    durations |= {"<setup_cache copy:8>": 6.0, "<setup_cache static:9>": 5.0}
+    assert quiet.taken_s(durations, ["copy", "matmul", "sum"]) == 66.0
+
+
+def test_a_run_that_went_on_with_kept_measurements_has_no_time(tmp_path: Path) -> None:
+    rows = []
+    for commit, seconds, last in (("12345678", 30.0, 1.0002e-5), ("22345678", 3.0, 1.0035e-5)):
+        cells = {f"copy/a float32 {at} cold": [1e-5, 1e-5, last] for at in range(100)}
+        path = sidecar(tmp_path / "nvidia-h200.xeon" / f"{commit}-x.facts.jsonl", "one", cells)
+        durations = {"<setup_cache copy:8>": seconds}
+        path.with_name(f"{commit}-x.json").write_text(json.dumps({"durations": durations}))
+        rows.append(path)
+    assert quiet.by_minutes(rows).splitlines()[2:] == [
+        "| 12345678 | nvidia-h200 | 100 | 300 | 0.5 | 100 ms | 0.03 % | 0.03 % | 100 % |",
+        "| 22345678 | nvidia-h200 | 100 | 300 | n/a | n/a | 0.50 % | 0.50 % | 0 % |",
+    ]
+
+
+def test_cycles_are_the_time_at_the_clock_of_each_process(tmp_path: Path) -> None:
+    """Two processes ran slower by the clock alone; cells of other shapes, types and rungs are left out."""
+    seconds, mhz = [1e-5, 1.1e-5, 1e-5], (1760.0, 1600.0, 1760.0)
+    keys = [f"matmul/cublas float16->float32 {name}" for name in ("2048x2048x2048 cold", "512x512x512 cold")]
+    keys += [f"matmul/{name} 2048x2048x2048 cold" for name in ("cublas float32", "wgmma float16->float32")]
+    record = read(sidecar(tmp_path / "12345678-x.facts.jsonl", "one", dict.fromkeys(keys, seconds), mhz))
+    assert quiet.by_cycles([record]).splitlines()[2:] == [
+        "| 12345678 | cublas | 3 | 1760 MHz | 5.59 % | 5.41 % | 0.00 % |"
     ]

@@ -7,7 +7,7 @@ from kernelwatch.detect import steps
 from kernelwatch.detect.point import Point, Points
 
 # The figures that are judged, all the worse the higher -> what is added, so that a share of 0 has a relative change.
-JUDGED = {"spread": 0.0, "spread_90": 0.0, "two_levels": 0.02}
+JUDGED = {"spread": 0.0, "spread_90": 0.0, "two_levels": 0.02, "canary_spread": 0.0, "launch_s": 0.0}
 ERROR = 0.2  # relative standard error of a record's figure: about that of a quantile of 100 spreads of six processes
 
 

@@ -26,12 +26,15 @@ class Instrument:
     first PROCESSES processes of each.
 
     `spread`, `spread_90`: of the coefficients of variation between processes, the median and the 90 % quantile.
-    `two_levels`: the share of cells with a process on another level.
+    `two_levels`: the share of cells with a process on another level. `canary_spread`: the coefficient of variation of
+    the memory's canary, which runs with each measurement of a GPU cell, whatever the cell; None without canaries.
+    That of the arithmetic is no such figure: it has the clock that the cell before left behind.
     """
 
     spread: float
     spread_90: float
     two_levels: float
+    canary_spread: float | None
 
 
 def instrument(record: Record) -> Instrument | None:
@@ -45,7 +48,13 @@ def instrument(record: Record) -> Instrument | None:
         statistics.median(spreads),
         spreads[math.ceil(0.9 * len(spreads)) - 1],
         sum(map(two_levels, short)) / len(short),
+        _variation([value for cell in timed for value in cell.readings["canary_memory_s"]]),
     )
+
+
+def _variation(values: Sequence[float]) -> float | None:
+    """The coefficient of variation, None of fewer than two values."""
+    return statistics.stdev(values) / statistics.mean(values) if len(values) > 1 else None
 
 
 def _counts(cell: Measured) -> bool:

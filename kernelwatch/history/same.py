@@ -2,11 +2,12 @@
 
 from typing import Any
 
-from kernelwatch.history.instrument import Instrument, instrument
+from kernelwatch.history.instrument import CELLS_LEAST, PROCESSES, Instrument, instrument
 from kernelwatch.history.records import CellChange, Record
 
 NOISIER = 2.0  # times the figure of the record before: as much fails
-LEAST = {"spread": 0.0005, "spread_90": 0.002, "two_levels": 0.03}  # what is lower is quiet, whatever it was before
+# What is lower is quiet, whatever it was before.
+LEAST = {"spread": 0.0005, "spread_90": 0.002, "two_levels": 0.03, "canary_spread": 0.005}
 MOVED_MOST = 0.05  # the share of cells that may seem to have moved: one in a hundred does by chance
 
 
@@ -19,12 +20,15 @@ def judge(before: Record, after: Record) -> tuple[list[str], dict[str, Any]]:
     if before.commit != after.commit:
         return [f"an A/A is of one commit, not of {before.commit} and {after.commit}"], kept
     if quiet[0] is None or quiet[1] is None:
-        return ["an A/A needs 20 cold GPU cells below 60 us, each measured by 5 processes or more"], kept
+        return [
+            f"an A/A needs {CELLS_LEAST} cold GPU cells below 60 us, each measured by {PROCESSES} processes or more"
+        ], kept
     why = [sentence for figure in LEAST if (sentence := _noisier(figure, *quiet))]  # type: ignore[arg-type]
     if len(moved) > MOVED_MOST * len(keys):
         why.append(f"{len(moved)} of {len(keys)} cells moved, such as {moved[0]}: raise the version")
     for name, one in zip(("before", "after"), quiet, strict=True):
-        kept[name] = {figure: float(f"{getattr(one, figure):.3g}") for figure in LEAST}
+        known = {figure: value for figure in LEAST if (value := getattr(one, figure)) is not None}
+        kept[name] = {figure: float(f"{value:.3g}") for figure, value in known.items()}
     return why, kept
 
 
@@ -35,6 +39,6 @@ def _timed(record: Record, key: str) -> bool:
 
 def _noisier(figure: str, before: Instrument, after: Instrument) -> str:
     old, new = getattr(before, figure), getattr(after, figure)
-    if new < max(NOISIER * old, LEAST[figure]):
+    if old is None or new is None or new < max(NOISIER * old, LEAST[figure]):
         return ""
     return f"the instrument got worse: {figure} was {old:.3g} and is {new:.3g}"

@@ -108,6 +108,7 @@ def state(record: Record) -> Json:
         "spread": rounded(quiet.spread, 3) if quiet else None,
         "spread_90": rounded(quiet.spread_90, 3) if quiet else None,
         "two_levels": rounded(quiet.two_levels, 3) if quiet else None,
+        "canary_spread": rounded(quiet.canary_spread, 3) if quiet else None,
         "cells": sum(bool(cell.seconds) for cell in cells),
         "failed": sorted(cell.key for cell in record.cells.values() if cell.state == "failed"),
         "limited": sorted(cell.key for cell in cells if cell.limits),

@@ -2,7 +2,8 @@
 """Shows how quiet the recorded runs are: how far the processes of a run differ, cell by cell.
 
 The tables of docs/research/measuring.md are written from the sidecars in results/, a row for each commit that a GPU
-model measured in full, from the record of `kernelwatch noise`, and from the A/As beside the harness's lock.
+model measured in full, from the durations that asv keeps beside them, from the record of `kernelwatch noise`, and from
+the harness's lock and its A/As.
 """
 
 if __name__ == "__main__":
@@ -16,19 +17,20 @@ if __name__ == "__main__":
 
 import json
 import math
+import re
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from benchmarks.project import PROJECT
 from kernelwatch.history.instrument import LEVELS_APART_S, LEVELS_MOST_S
 from kernelwatch.history.records import Measured, Record, read, sidecars
-from kernelwatch.identity import comparisons
+from kernelwatch.identity import comparisons, debt
 from kernelwatch.report.arguments import Parser
 from kernelwatch.report.markdown import table
 from kernelwatch.report.texts import percent
-from kernelwatch.run.outcome import LEAST
+from kernelwatch.run.outcome import LEAST, NARROW
 from kernelwatch.timing.clocks import odd
 from kernelwatch.timing.replay import STEADY_CLOCK
 from lab.figures import write_block
@@ -37,6 +39,10 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 PAGE = ROOT / "docs" / "research" / "measuring.md"
 SHORT_S = 30e-6  # cells below this are told by themselves: a fixed time a launch shows there first
 CELLS_LEAST = 100  # with fewer a record is no full run
+LOUD = 0.01  # a spread above this is no agreement of the processes, whatever their clocks
+PRODUCT = re.compile(r"matmul/cublas\S* float16\S* 2048x2048x2048 cold")
+# What measures faster went on with the measurements that an interrupted run had kept: how long these took is not known.
+EACH_LEAST_S = 0.03
 
 
 def recorded(machine: str) -> list[Record]:
@@ -86,6 +92,7 @@ def by_record(records: Sequence[Record]) -> str:
         if uuid and uuid not in gpus:
             gpus.append(uuid)
         free = [cell for cell in cells if not cell.limits]
+        own = [cell for cell in free if cell.own_clock_mhz]
         short = [cell for cell in free if min(cell.seconds) < SHORT_S]
         rows.append(
             [
@@ -94,9 +101,24 @@ def by_record(records: Sequence[Record]) -> str:
                 *(str(len(short)), *quantiles([cell.spread for cell in short])),
                 str(sum(two_levels(cell.seconds, kernels(cell)) for cell in short)),
                 percent(1 - len(free) / len(cells), 1),
+                *(str(len(own)), str(sum(cell.spread > LOUD for cell in own))),
             ]
         )
-    header = ["", "cells", "median", "90 %", "most", "below 30 us", "median", "90 %", "most", "two levels", "marked"]
+    header = [
+        "",
+        "cells",
+        "median",
+        "90 %",
+        "most",
+        "below 30 us",
+        "median",
+        "90 %",
+        "most",
+        "two levels",
+        "marked",
+        "own",
+        "loud",
+    ]
     return table(header, rows)
 
 
@@ -128,6 +150,56 @@ def by_clock(records: Sequence[Record]) -> str:
     return table(header, rows)
 
 
+def taken_s(durations: Mapping[str, float], ops: Sequence[str]) -> float:
+    """How long the GPU suites of some ops took, by asv's durations, such as {"<setup_cache matmul:12>": 660.5}.
+
+    The file of an op begins with its GPU suites, and the first of them measures for all.
+    """
+    found: dict[str, dict[int, float]] = {}
+    for name, seconds in durations.items():
+        if told := re.fullmatch(r"<setup_cache (\w+):(\d+)>", name):
+            found.setdefault(told[1], {})[int(told[2])] = seconds
+    return sum(found[op][min(found[op])] for op in ops if op in found)
+
+
+def by_minutes(paths: Sequence[Path]) -> str:
+    """A row for each record of a full run: how long its GPU cells took, all together and each measurement; and how well
+    the figures are known for that: the half-widths of their 95 % intervals, and the share of those that end a cell."""
+    rows = []
+    for path in paths:
+        record = read(path)
+        if len(cold(record)) < CELLS_LEAST:
+            continue
+        cells = [cell for cell in record.cells.values() if cell.group.endswith(" gpu") and cell.seconds]
+        count = sum(len(cell.seconds) for cell in cells)
+        kept = json.loads(path.with_name(path.name.replace(".facts.jsonl", ".json")).read_text(encoding="utf-8"))
+        ops = sorted({cell.group.removesuffix(" gpu") for cell in cells})
+        seconds = taken_s(kept["durations"], ops)
+        known = seconds >= EACH_LEAST_S * count
+        told = [f"{seconds / 60:.1f}", f"{seconds / count * 1e3:.0f} ms"] if known else ["n/a", "n/a"]
+        widths = [(cell.interval[1] - cell.interval[0]) / 2 / cell.median_s for cell in cells if len(cell.seconds) > 1]
+        middle, most, _ = quantiles(widths)
+        row = [record.commit, path.parent.name.partition(".")[0], str(len(cells)), str(count), *told]
+        rows.append([*row, middle, most, percent(sum(width <= NARROW for width in widths) / len(widths), 0)])
+    header = ["", "GPU", "cells", "measurements", "minutes", "a measurement", "interval", "90 %", "narrow"]
+    return table(header, rows)
+
+
+def by_cycles(records: Sequence[Record]) -> str:
+    """A row for each such PRODUCT of each record: how far the processes differ in the time, in the SM clock, and in the
+    cycles, the product of both."""
+    rows = []
+    for record in records:
+        for cell in cold(record):
+            mhz = clocks(cell)
+            if PRODUCT.fullmatch(cell.key) and len(mhz) == len(cell.seconds):
+                cycles = [each * clock for each, clock in zip(cell.seconds, mhz, strict=True)]
+                spreads = (percent(variation(values), 2) for values in (cell.seconds, mhz, cycles))
+                clock = f"{statistics.median(mhz):.0f} MHz"
+                rows.append([record.commit, cell.key.split()[0].split("/")[1], str(len(mhz)), clock, *spreads])
+    return table(["", "rung", "processes", "clock", "time spreads by", "clock by", "cycles by"], rows)
+
+
 def repeated(lines: list[dict[str, Any]]) -> str:
     """The runs of `kernelwatch noise` on short cells: between all processes, and between the medians of the runs."""
     short = [line for line in lines if line["key"].endswith(" cold") and line["medians_s"][0] < SHORT_S]
@@ -151,6 +223,16 @@ def changed(lines: list[dict[str, Any]]) -> str:
     return table(header, rows)
 
 
+def owed(changes: Sequence[Mapping[str, Any]]) -> str:
+    """A row for each change of the harness that no A/A has shown yet, the oldest first."""
+    rows = []
+    for one in changes:
+        names = [f"`{Path(name).name}`" for name in one["files"]]
+        files = ", ".join(names) if len(names) <= 5 else f"{len(names)} files"
+        rows.append([one["after"], files, one["why"].replace("|", "\\|")])
+    return table(["after", "files", "change"], rows) if rows else "All changes have an A/A."
+
+
 def main(arguments: list[str] | None = None) -> int:
     parser = Parser("scripts/lab/quiet", __doc__)
     parser.add_argument("--machine", default="h200", help="part of the name of the machine's folder (default: h200)")
@@ -161,8 +243,11 @@ def main(arguments: list[str] | None = None) -> int:
     noise = sidecars(PROJECT.results, options.machine)[-1].parent / "noise.jsonl"
     lines = [json.loads(line) for line in noise.read_text(encoding="utf-8").splitlines()]
     write_block(PAGE, "repeated", repeated(lines), "scripts/lab/quiet")
+    write_block(PAGE, "cycles", by_cycles(records), "scripts/lab/quiet")
+    write_block(PAGE, "minutes", by_minutes(sidecars(PROJECT.results)), "scripts/lab/quiet")
     lines = [json.loads(line) for line in comparisons().read_text(encoding="utf-8").splitlines()]
     write_block(PAGE, "changes", changed(lines), "scripts/lab/quiet")
+    write_block(PAGE, "debt", owed(debt()), "scripts/lab/quiet")
     return 0
 
 

@@ -92,12 +92,13 @@
                 " of their medians over " + text.plural(canaries[0][1].length, "commit") + "."]
             : "Not known: no canary was measured here (they run on a GPU)."]);
         const quiet = states.filter((each) => each.spread !== undefined), moved = machine.details.instrument;
-        const named = {spread: "the spread between processes (median of short cells)", spread_90: "the spread that 90 % of short cells stay below", two_levels: "the share of short cells with two levels"};
+        const named = {spread: "the spread between processes (median of short cells)", spread_90: "the spread that 90 % of short cells stay below", two_levels: "the share of short cells with two levels", canary_spread: "the spread of the memory\u2019s canary within a run", launch_s: "a launch from the host beyond its kernel"};
+        const level = (figure, value) => (figure === "launch_s" ? text.time(value) : percent(value));
         const worse = moved.filter((each) => each.after > each.before && !moved.some((later) => later.figure === each.figure && later.at > each.at));
         if (quiet.length) {
             rows.push([worse.length ? "!" : "\u2713", "Did the instrument stay as quiet?", worse.length
-                ? worse.map((each, index) => [index ? "; " : "It got worse: ", element("span", {"data-moved": each.figure}, named[each.figure]), " rose from ", element("b", {}, percent(each.before)), " to ", element("b", {}, percent(each.after)), " at ", link(text.hash(commits[each.at].hash), "commit", {hash: text.hash(commits[each.at].hash)}, {class: "hash"})]).concat(".")
-                : "The spread between processes and the share of cells with two levels did not rise, or fell again, over " + text.plural(quiet.length, "commit") + "."]);
+                ? worse.map((each, index) => [index ? "; " : "It got worse: ", element("span", {"data-moved": each.figure}, named[each.figure]), " rose from ", element("b", {}, level(each.figure, each.before)), " to ", element("b", {}, level(each.figure, each.after)), " at ", link(text.hash(commits[each.at].hash), "commit", {hash: text.hash(commits[each.at].hash)}, {class: "hash"})]).concat(".")
+                : "The spread between processes, the share of cells with two levels, the spread of the memory\u2019s canary and the launch from the host did not rise, or fell again, over " + text.plural(quiet.length, "commit") + "."]);
         }
         const boards = boards_of(machine.details);
         if (boards.length > 1) {
@@ -195,6 +196,7 @@
             {name: "Spread between processes, median of short cells", unit: "%", value: share("spread"), span: 0.1, decimals: 2},
             {name: "Spread between processes, 90 % of short cells below", unit: "%", value: share("spread_90"), span: 0.5, decimals: 2},
             {name: "Short cells with two levels", unit: "%", value: share("two_levels"), span: 5, decimals: 1},
+            {name: "Spread of the memory\u2019s canary within a run", unit: "%", value: share("canary_spread"), span: 0.5, decimals: 2},
             {name: "A launch from the host beyond its kernel", unit: "\u00b5s", value: (row) => (row.launch_s ? 1e6 * row.launch_s : null), span: 1, decimals: 2},
         ].filter(({value}) => rows.some((row) => value(row) !== null));
         charts.forEach((chart, index) => {
