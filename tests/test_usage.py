@@ -90,6 +90,7 @@ def device(monkeypatch: pytest.MonkeyPatch) -> Device:
     )
     clock = SimpleNamespace(monotonic=fake.now, perf_counter=fake.now, sleep=fake.sleep)
     monkeypatch.setitem(sys.modules, "cupy", cast(Any, Cupy(fake)))
+    monkeypatch.setitem(sys.modules, "cupy.cuda", cast(Any, SimpleNamespace(compiler=SimpleNamespace())))
     monkeypatch.setattr(device_module, "Nvml", lambda bus: nvml)
     monkeypatch.setattr(nodes, "read", lambda graph: None)
     for module in (replay, gpu_module, launch):
