@@ -152,6 +152,7 @@ def _rungs(op: str) -> tuple[Rung, ...]:
             input_bytes_max=rung.input_bytes_max,
             compiled=TRITON in getattr(rung, "needs", ()),  # the planted history has an older ladder
             published_ms=dict(rung.published_ms),
+            was=getattr(rung, "was", ()),
         )
         for rung in _ladder().op(op).rungs
     )
@@ -378,8 +379,8 @@ def cuda_source(rung: Any, type: str, edge: int | None = None) -> CudaSource:
 
 # --- what a rung is made from --------------------------------------------------------------------------------------
 
-# Keys of an entry that describe the rung and do not affect its launch.
-WORDS = ("idea", "origin", "limits", "published_ms")
+# Keys of an entry that describe the rung and do not affect its launch; its name stands for files that are told.
+WORDS = ("name", "was", "idea", "origin", "limits", "published_ms")
 
 
 def parts(places: Places) -> Mapping[str, Parts]:

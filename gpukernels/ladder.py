@@ -54,6 +54,7 @@ class Rung:
     launcher: str = ""
     limits: str = ""
     published_ms: tuple[tuple[str, float], ...] = ()
+    was: str | tuple[str, ...] = ()
 
     def __str__(self) -> str:
         return f"{self.op}/{self.name}"

@@ -25,6 +25,7 @@ from kernelwatch.detect.events import change_id
 from kernelwatch.history import decisions
 from kernelwatch.history.decisions import Accepted, Damaged, Decision
 from kernelwatch.plan.cells import Cell
+from kernelwatch.plan.renamed import NONE
 from kernelwatch.report import documents
 from kernelwatch.report.comparison import as_markdown, document
 from kernelwatch.report.documents import VERSION
@@ -425,7 +426,7 @@ def test_a_comparison_knows_what_was_accepted_and_announced(accepted: Decided) -
     """By the commit between both sides, on the machine that decided, and no more than was accepted."""
     commits = accepted.commits
     project: Any = SimpleNamespace(
-        root=accepted.folder, results=accepted.folder / "results", launch_paths=lambda: ["."]
+        root=accepted.folder, results=accepted.folder / "results", launch_paths=lambda: ["."], renamed=NONE
     )
 
     def between(base: int, head: int, machine: str = "host") -> consents.Consents:
@@ -489,7 +490,7 @@ def test_an_exact_figure_of_a_comparison_has_the_name_of_its_series(accepted: De
 
 def test_a_damaged_file_of_decisions_accepts_nothing_of_a_comparison(accepted: Decided, tmp_path: Path) -> None:
     (tmp_path / decisions.NAME).write_text("no = ")
-    project: Any = SimpleNamespace(root=accepted.folder, results=tmp_path, launch_paths=lambda: ["."])
+    project: Any = SimpleNamespace(root=accepted.folder, results=tmp_path, launch_paths=lambda: ["."], renamed=NONE)
     known = consents.between(project, "host", accepted.commits[ACCEPTED - 1], accepted.commits[ACCEPTED])
     assert known.of([PADDED], [PADDED], 0.05) is None
     assert "it is no TOML" in known.damaged
@@ -516,7 +517,7 @@ class Slower:
 
 def test_what_was_accepted_is_told_and_is_not_worse(accepted: Decided) -> None:
     project: Any = SimpleNamespace(
-        root=accepted.folder, results=accepted.folder / "results", launch_paths=lambda: ["."]
+        root=accepted.folder, results=accepted.folder / "results", launch_paths=lambda: ["."], renamed=NONE
     )
     commits = accepted.commits[ACCEPTED - 1], accepted.commits[ACCEPTED]
     base, head = (Side(name, "") for name in ("BASE", "HEAD"))

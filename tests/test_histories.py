@@ -19,6 +19,7 @@ from kernelwatch.detect.linked import linked, verdicts_of
 from kernelwatch.detect.point import Point
 from kernelwatch.detect.results import Result
 from kernelwatch.history.links import UNDIRECTED, Session
+from kernelwatch.plan.renamed import NONE
 from tests.repositories import new_project
 from tests.sums_of_rows import KERNEL, OTHER, PLAIN, Rows
 from tests.test_chain import CELL as LINK
@@ -62,7 +63,9 @@ def test_many_later_commits_are_asked_at_once(tmp_path: Path, monkeypatch: pytes
     repository = new_project(tmp_path, "long")
     asked: list[Any] = []
     run = subprocess.run
-    project: Any = SimpleNamespace(root=repository.folder, results=tmp_path, launch_paths=lambda: ["a.py", "b.py"])
+    project: Any = SimpleNamespace(
+        root=repository.folder, results=tmp_path, launch_paths=lambda: ["a.py", "b.py"], renamed=NONE
+    )
 
     def commit(message: str, **files: str) -> str:
         for name, text in files.items():

@@ -130,7 +130,8 @@ def run(project: Repository, arguments: argparse.Namespace, console: Output) -> 
     gone = _gone(project, events, missing, arguments.event)
     if gone:
         commit = gone[0]["hash"]
-        what = tuple(Accepted(gone_id(commit, each["cell"]), f"gone: {each['cell']}", None) for each in gone)
+        ids = {each["cell"]: gone_id(commit, each["cell"], project.renamed) for each in gone}
+        what = tuple(Accepted(name, f"gone: {cell}", None) for cell, name in ids.items())
         decision = _decision(project, min(each.id for each in what), reason, {each.id: each for each in what}.values())
     else:
         event = chosen(project, events, arguments.event)

@@ -73,8 +73,8 @@ def _record(project: Project, arguments: argparse.Namespace) -> tuple[Record, li
     devices = chosen or [device.name for device in project.timed]
     groups = {f"{op} {device}" for op in arguments.op or (project.ops if chosen else ()) for device in devices}
     if not any(groups & set(records.read(path).facts) for path in reversed(paths[-RECENT:])):
-        return records.newest(paths)
-    record, notes = records.newest(paths, groups)
+        return records.newest(paths, renamed=project.renamed)
+    record, notes = records.newest(paths, groups, project.renamed)
     if not paths[-1].name.startswith(record.commit):
         what = ", ".join(arguments.op) or "some op"
         did = "compiled" if arguments.arch else f"timed{_on(arguments)}"

@@ -85,7 +85,7 @@ def run(project: Project, arguments: argparse.Namespace, console: Console, fleet
     described = linking.described(project, {cell.name for cell in asked})
 
     def left_of(machine: str) -> dict[Pair, list[Cell]]:
-        known, messages = links.read(project.results / machine)
+        known, messages = links.read(project.results / machine, project.renamed)
         for message in messages:
             console.print(f"note: {message}", style="yellow", markup=False)
         left = {pair: asked if arguments.again else unlinked(asked, known, pair, described) for pair in pairs}
@@ -93,7 +93,7 @@ def run(project: Project, arguments: argparse.Namespace, console: Console, fleet
             console.print(f"{done} of {len(pairs)} commits are linked already (`link --again` links them anew)")
         afters = {after for _, after in left}
         own = [_only(project, one, asked) for one in known if one.kind == "step" and one.after in afters]
-        own = [links.without(one, accepted) for one in own]
+        own = [links.without(one, accepted, project.renamed) for one in own]
         for session in (one for one in own if not arguments.again and code_of([one])):
             _show_commit(project, session, console)
         earlier.extend(own)
@@ -114,7 +114,8 @@ def run(project: Project, arguments: argparse.Namespace, console: Console, fleet
     order = {after: at for at, (_, after) in enumerate(pairs)}
     if about := beside.note(project.here.parent):
         console.print(f"note: {about}", style="yellow", markup=False, highlight=False, soft_wrap=True)
-    told = [*earlier, *(links.without(_only(project, one, asked), accepted) for one in sessions)]
+    fresh = (links.without(_only(project, one, asked), accepted, project.renamed) for one in sessions)
+    told = [*earlier, *fresh]
     found = sorted(told, key=lambda session: order[session.after])
     code = _told(project, arguments, machines, found, console, commits[0] if commits else "HEAD")
     left = {*pairs} - {(one.before, one.after) for one in found}  # a limit was over
@@ -150,7 +151,7 @@ def _link_here(
 ) -> list[Session]:
     """Link pairs of commits on this machine. `left`: the cells that are not linked; `folder`: of the machine."""
     waiting = [pair for pair in left if left[pair]]
-    known, _ = links.read(folder)
+    known, _ = links.read(folder, project.renamed)
     if len(waiting) > 1:
         console.print(foretold(len(waiting), known, arguments.budget))
     sessions: list[Session] = []

@@ -118,12 +118,12 @@ def show_newest(
     paths.sort(key=lambda path: order.index(path.name[:8]))
     if not paths:
         return
-    newest = records.read(paths[-1])
+    newest = records.read(paths[-1], project.renamed)
     terminal.show(newest, project, console, list(project.ops))
     ancestors = git(project.root, "rev-list", "--first-parent", newest.commit).splitlines()[1:]
     earlier = records.before(paths[-1], ancestors)
     if earlier:
-        before = records.read(earlier)
+        before = records.read(earlier, project.renamed)
         terminal.show_changes(before, newest, console, _sizes(events, before.commit, newest.commit, machine))
 
 

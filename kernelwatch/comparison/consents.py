@@ -12,6 +12,7 @@ from kernelwatch.history import decisions, expected
 from kernelwatch.history.decisions import Accepted, Decision
 from kernelwatch.history.expected import KEY, Expected
 from kernelwatch.plan.project import Project
+from kernelwatch.plan.renamed import NONE, Renamed
 from kernelwatch.system.git import git, run_command
 
 
@@ -27,13 +28,15 @@ class Consent:
 class Consents:
     """`machine`: asv's name of this one; `commits`: those of which something was said, that the second side has and the
     first lacks, and that were not taken back, one of those that make the same change; `accepted`: by the id of a
-    change; `announced`: by these commits; `damaged`: why decisions cannot be read. Then nothing counts as accepted."""
+    change; `announced`: by these commits; `damaged`: why decisions cannot be read. Then nothing counts as accepted.
+    `renamed`: the rungs by whose oldest names a change has its id."""
 
     machine: str = ""
     commits: Sequence[str] = ()
     accepted: Mapping[str, tuple[Decision, Accepted]] = field(default_factory=dict)
     announced: Sequence[Expected] = ()
     damaged: str = ""
+    renamed: Renamed = NONE
 
     def of(self, shown: Sequence[object], names: Iterable[str], least: float, sign: float = 1.0) -> Consent | None:
         """What was said of a regression; None if nothing was.
@@ -72,7 +75,7 @@ def between(project: Project, machine: str, base: str, head: str) -> Consents:
     def ask(arguments: list[str]) -> str:
         return git(project.root, *arguments)
 
-    announced = [one for one in expected.read(ask, [head]) if one.commit in own] if commits else []
+    announced = [one for one in expected.read(ask, [head], project.renamed) if one.commit in own] if commits else []
     try:
         accepted, damaged = decisions.by_change(decisions.read(project.results / decisions.NAME)), ""
     except decisions.Damaged as error:
@@ -80,7 +83,7 @@ def between(project: Project, machine: str, base: str, head: str) -> Consents:
     told = {name.partition("-")[0] for name in accepted} | {one.commit[:12] for one in announced}
     standing = [commit for commit in commits if commit[:12] in told and not _is_taken_back(project, commit, head)]
     once = {_patch(project, commit): commit for commit in standing}
-    return Consents(machine, [*once.values()], accepted, announced, damaged)
+    return Consents(machine, [*once.values()], accepted, announced, damaged, project.renamed)
 
 
 def _patch(project: Project, commit: str) -> str:

@@ -103,11 +103,11 @@ def asked_of(project: Project, only: str = "", devices: Collection[str] = tuple(
 
 
 def described(project: Project, rungs: Iterable[str]) -> dict[str, str]:
-    """By rung, a hash of the cells that may be linked."""
+    """By rung, a hash of the cells that may be linked, which is the same after a rung is renamed."""
     keys: dict[str, list[str]] = {rung: [] for rung in rungs}
     for cell in asked_of(project):
         if cell.name in keys:
-            keys[cell.name].append(cell.key)
+            keys[cell.name].append(project.renamed.first(cell.key))
     return {rung: hashlib.sha256(json.dumps(sorted(own)).encode()).hexdigest()[:8] for rung, own in keys.items()}
 
 

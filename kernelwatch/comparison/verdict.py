@@ -18,6 +18,7 @@ from kernelwatch.comparison.consents import Consents
 from kernelwatch.comparison.exact import Difference, ExactSeries, Figures
 from kernelwatch.comparison.paired import Comparison, Judged, Pairs, Side
 from kernelwatch.plan.project import Project
+from kernelwatch.plan.renamed import NONE, Renamed
 
 FEW = 3  # names in one line
 NOT_ASKED = "it was not asked for"
@@ -74,7 +75,8 @@ class Report:
     def _consented(self, pairs: Pairs, judged: Judged) -> Judged:
         if judged.word != "worse":
             return judged
-        said = self.consents.of([pairs.cell.key], [pairs.cell.key], judged.bounds[0])
+        key = pairs.cell.key
+        said = self.consents.of([self.consents.renamed.first(key)], [key], judged.bounds[0])
         return judged if said is None else replace(judged, word="accepted" if said.covers else "worse", why=said.words)
 
     def judged(self) -> list[tuple[Pairs, Judged]]:
@@ -345,9 +347,10 @@ def _compiled_otherwise(rung: str, types: Iterable[str], sides: list[Mapping[str
     return tuple(type for type in types if not all(of(type)) or of(type)[0] != of(type)[1])
 
 
-def shown_of(series: ExactSeries) -> list[object]:
+def shown_of(series: ExactSeries, renamed: Renamed = NONE) -> list[object]:
     """What names an exact series in the id of a change: the benchmark and its parameters, as asv writes them."""
-    return [series.name, *sorted(zip(series.names, map(repr, series.where), strict=True))]
+    params = dict(zip(series.names, map(repr, series.where), strict=True))
+    return [series.name, *sorted(renamed.first_params(series.rung, params).items())]
 
 
 def said(consents: Consents, difference: Difference) -> Difference:
@@ -357,7 +360,9 @@ def said(consents: Consents, difference: Difference) -> Difference:
         return difference
     sign = -1.0 if series.higher_is_better else 1.0
     least = head / base - 1 if base else math.inf * sign
-    told = consents.of(shown_of(series), (series.name, f"{series.name}({', '.join(series.where)})"), least, sign)
+    told = consents.of(
+        shown_of(series, consents.renamed), (series.name, f"{series.name}({', '.join(series.where)})"), least, sign
+    )
     return difference if told is None else replace(difference, why=told.words, accepted=told.covers)
 
 

@@ -7,7 +7,7 @@ import hashlib
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kernelwatch.detect.events import Change, Event, JudgedSeries
 from kernelwatch.detect.judging import Judged, judge
@@ -16,6 +16,7 @@ from kernelwatch.detect.results import Result, Results
 from kernelwatch.detect.steps import Step
 from kernelwatch.detect.testing import FLOOR
 from kernelwatch.history.links import Link, Session
+from kernelwatch.plan.renamed import NONE, Renamed
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,8 +44,9 @@ class EnvironmentChange(Change):
 
 
 def events_of(
-    sessions: Iterable[Session], machine: str, branch: str, positions: Mapping[str, int], runs: Sequence[JudgedSeries]
-) -> list[Event]:
+    sessions: Iterable[Session], machine: str, branch: str, positions: Mapping[str, int], runs: Sequence[JudgedSeries],
+    renamed: Renamed = NONE,
+) -> list[Event]:  # fmt: skip
     """The events of a machine's sessions whose commit is on a branch: none where no cell became slower or faster. Of
     several sessions of the same commit and packages the newest counts. `runs`: the series of full runs, whose names are
     shown."""
@@ -59,7 +61,8 @@ def events_of(
     for session in newest.values():
         judged = judge(session)
         changed = [link for link in session.links if judged[link.cell].word in ("worse", "better")]
-        series = [_series(link, session, machine, branch, positions, shown.get(link.cell)) for link in changed]
+        made = (_series(link, session, machine, branch, positions, shown.get(link.cell)) for link in changed)
+        series = [replace(each, renamed=renamed) for each in made]
         changes = [_change(each, judged[link.cell], session) for each, link in zip(series, changed, strict=True)]
         if changes:
             found.append(Event("environment", tuple(sorted(changes, key=lambda each: -abs(each.step.change)))))

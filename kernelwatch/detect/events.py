@@ -18,6 +18,7 @@ from kernelwatch.detect.point import Points
 from kernelwatch.detect.results import Result, Results, conditions_of
 from kernelwatch.detect.settled import Settled
 from kernelwatch.detect.steps import FLOOR, Step
+from kernelwatch.plan.renamed import NONE, Renamed
 from kernelwatch.system.student import quantile
 
 PROCESSES = 6  # that measure a cell, as a rule
@@ -36,7 +37,7 @@ class JudgedSeries:
     """A judged series: one combination of a benchmark's parameters on one machine. `place`: the names under which asv
     files its graph (machine, branch, ...); `results`: those of the branch's commits, oldest first; `cell`: the key of
     the cell that it shows, "" if there is none; `own`: the commits whose changes are told, None for all; `shows`: the
-    key of what it shows in the sidecar, which a series of exact figures has as well."""
+    key of what it shows in the sidecar, which a series of exact figures has as well; `renamed`: the project's rungs."""
 
     benchmark: str
     params: dict[str, str]
@@ -48,6 +49,7 @@ class JudgedSeries:
     settled: Settled | None = None
     own: Collection[str] | None = None
     shows: str = ""
+    renamed: Renamed = NONE
 
     @cached_property
     def points(self) -> Points:
@@ -157,10 +159,11 @@ class Change:
     @property
     def id(self) -> str:
         """What names the change for good: its commit, and a hash of its machine and cell, or of an exact figure's
-        benchmark and parameters. It is the same in a clone of another depth, after more commits, and for a full run and
-        a link, which may know no benchmark."""
-        series = self.series
-        shown = [series.cell] if series.cell else [series.benchmark, *sorted(series.params.items())]
+        benchmark and parameters. It is the same in a clone of another depth, after more commits, after the rung was
+        renamed, and for a full run and a link, which may know no benchmark."""
+        series, renamed = self.series, self.series.renamed
+        params = renamed.first_params(series.shows.partition(" ")[0], series.params)
+        shown = [renamed.first(series.cell)] if series.cell else [series.benchmark, *sorted(params.items())]
         return change_id(series.place.get("machine"), shown, self.last.commit)
 
     @property

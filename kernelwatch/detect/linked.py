@@ -240,6 +240,8 @@ def linked(
             place: dict[str, str | None] = alike.place if alike else {"machine": machine, "branch": branch}
             name, params = (alike.benchmark, alike.params) if alike else ("", {})
             found.append(
-                LinkedSeries(name, params, place, chain.rate, False, results_of(chain), cell, None, own, cell, chain)
+                LinkedSeries(
+                    name, params, place, chain.rate, False, results_of(chain), cell, None, own, cell, chain=chain
+                )
             )
     return found

@@ -8,10 +8,11 @@ again.
 import json
 import math
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Literal, get_args
 
+from kernelwatch.plan.renamed import NONE, Renamed
 from kernelwatch.system.files import write_whole
 
 Word = Literal["confirmed", "refuted", "not decided", "not tried"]
@@ -47,13 +48,14 @@ class Confirmation:
 Verdicts = dict[tuple[str, str, str], Confirmation]  # by cell, commit before, commit after
 
 
-def read(folder: Path) -> Verdicts:
+def read(folder: Path, renamed: Renamed = NONE) -> Verdicts:
     """The newest verdicts in a machine's folder. Lines that cannot be read are skipped: their changes count as not
     tried."""
     verdicts: Verdicts = {}
     for path in sorted(folder.glob(f"*{SUFFIX}")):
         for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
             if verdict := _parsed(line):
+                verdict = replace(verdict, cell=renamed.now(verdict.cell))
                 key = verdict.cell, verdict.before, verdict.after
                 if key not in verdicts or verdict.at >= verdicts[key].at:  # a merge may put lines in any order
                     verdicts[key] = verdict

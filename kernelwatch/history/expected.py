@@ -2,7 +2,9 @@
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+from kernelwatch.plan.renamed import NONE, Renamed
 
 Ask = Callable[[list[str]], str]  # what git answers to these arguments
 KEY = "Perf-Expected"
@@ -28,7 +30,7 @@ class Expected:
         )
 
 
-def read(ask: Ask, tips: Iterable[str]) -> list[Expected]:
+def read(ask: Ask, tips: Iterable[str], renamed: Renamed = NONE) -> list[Expected]:
     """What the commits announce from which these can be reached, the oldest first."""
     layout = f"--format=%x00%H%n%an%n%(trailers:key={KEY},valueonly,unfold,separator=%x0A)"
     wanted = ["log", "--reverse", "-i", f"--grep=^{KEY}:", "--no-show-signature", layout, *dict.fromkeys(tips), "--"]
@@ -36,7 +38,7 @@ def read(ask: Ask, tips: Iterable[str]) -> list[Expected]:
     for entry in ask(wanted).split("\0")[1:]:
         commit, author, *texts = entry.split("\n")
         found += [parsed(commit, author, text.strip()) for text in texts if text.strip()]
-    return found
+    return [replace(each, subject=renamed.now(each.subject)) for each in found]
 
 
 def parsed(commit: str, author: str, text: str) -> Expected:

@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, cast, get_args
 
+from kernelwatch.plan.renamed import NONE, Renamed
 from kernelwatch.system.files import write_whole
 
 Kind = Literal["step", "anchor", "environment"]
@@ -28,6 +29,7 @@ ENVIRONMENT = "environment"  # a condition: the environment of asv whose commits
 BROKEN = (OSError, ArithmeticError, ValueError, LookupError, TypeError, AttributeError, RecursionError)  # reading one
 NOT_ASKED = "not asked for"  # the end of a reason: another call may measure it
 NOT_HERE = "there is no GPU here"  # another machine may measure it
+RENAMED = f"it was renamed, and a comparison was {NOT_ASKED}"
 NOT_DESCRIBED = "the description has no such rung"
 NOT_TIMED = "no suite times it"
 UNDIRECTED = "no better direction is declared (higher_is_better)"  # of a benchmark: no change of it is worse
@@ -129,15 +131,15 @@ class Session:
         return " ".join(filter(None, (str(name), uuid[:8])))
 
 
-def gone_id(commit: str, cell: str) -> str:
+def gone_id(commit: str, cell: str, renamed: Renamed = NONE) -> str:
     """By what a decision names that a cell, rung or benchmark is gone since a commit, in whatever environment."""
-    name = re.sub(r" \[[^][]*\]$", "", cell)
+    name = renamed.first(re.sub(r" \[[^][]*\]$", "", cell))
     return f"{commit[:12]}-{hashlib.sha256(f'gone {name}'.encode()).hexdigest()[:8]}"
 
 
-def without(session: Session, accepted: Collection[str]) -> Session:
+def without(session: Session, accepted: Collection[str], renamed: Renamed = NONE) -> Session:
     """A session without what is gone on purpose. `accepted`: the ids of decisions."""
-    left = tuple(cell for cell in session.gone if gone_id(session.after, cell) not in accepted)
+    left = tuple(cell for cell in session.gone if gone_id(session.after, cell, renamed) not in accepted)
     return replace(session, gone=left)
 
 
@@ -187,13 +189,33 @@ def _rounded(link: Link) -> dict[str, Any]:
     return values | {"logs": [round(each, DIGITS) for each in link.logs]}
 
 
-def read(folder: Path) -> tuple[list[Session], list[str]]:
-    """The sessions in a machine's folder, in the order in which they were measured, and a message for each file that is
-    not one as a whole: half a session would hide what the other half says."""
+def by_now(session: Session, renamed: Renamed) -> Session:
+    """A session by the names that rungs have today. What it has as gone by an old name and as new by another one, since
+    nobody had said that it was renamed, was not compared: another session may do so."""
+    if not renamed.was:
+        return session
+    new, gone = (tuple(map(renamed.now, names)) for names in (session.new, session.gone))
+    both = {*new} & {*gone}
+    return replace(
+        session,
+        links=tuple(
+            replace(link, cell=cell)
+            for cell, link in renamed.by_now({each.cell: each for each in session.links}).items()
+        ),
+        new=tuple(name for name in new if name not in both),
+        gone=tuple(name for name in gone if name not in both),
+        unjudged={**renamed.by_now(session.unjudged), **dict.fromkeys(sorted(both), RENAMED)},
+        described=renamed.by_now(session.described),
+    )
+
+
+def read(folder: Path, renamed: Renamed = NONE) -> tuple[list[Session], list[str]]:
+    """The sessions in a machine's folder by today's names, in the order in which they were measured, and a message for
+    each file that is not one as a whole: half a session would hide what the other half says."""
     sessions, messages = [], []
     for path in sorted(folder.glob(f"*{SUFFIX}")):
         try:
-            sessions.append(parsed(text_of(path).splitlines()))
+            sessions.append(by_now(parsed(text_of(path).splitlines()), renamed))
         except BROKEN as error:
             messages.append(f"{path}: it is not read: {type(error).__name__}: {error}")
     return sorted(sessions, key=lambda session: (session.at, session.after)), messages

@@ -10,6 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, cast, get_args
 
+from kernelwatch.plan.renamed import NONE, Renamed
 from kernelwatch.run import outcome as outcomes
 from kernelwatch.run.outcome import Outcome
 from kernelwatch.system.errors import UserError
@@ -217,13 +218,13 @@ def rung_and_type(key: str) -> str:
     return " ".join(key.split(" ")[:2])
 
 
-def read(path: Path) -> Record:
-    """Read one sidecar; unreadable lines are left out."""
+def read(path: Path, renamed: Renamed = NONE) -> Record:
+    """Read one sidecar; unreadable lines are left out. Cells have the names that their rungs have today."""
     facts, cells = {}, {}
     for group in outcomes.read(read_regular(path).decode("utf-8", "replace").splitlines()):
         if group.facts:
             facts[group.name] = group.facts
-        for key, outcome in group.outcomes.items():
+        for key, outcome in renamed.by_now(group.outcomes).items():
             try:
                 cells[key] = measured(key, outcome, group.name, group.facts)
             except (ValueError, KeyError, TypeError, AttributeError, OverflowError):
@@ -277,7 +278,7 @@ def merged(old: str, new: str) -> str:
     return "".join(f"{line}\n" for line in [*kept, *new.splitlines()])
 
 
-def newest(paths: list[Path], groups: Collection[str] = ()) -> tuple[Record, list[str]]:
+def newest(paths: list[Path], groups: Collection[str] = (), renamed: Renamed = NONE) -> tuple[Record, list[str]]:
     """The record of the last sidecar that holds any cell, and a sentence for each damaged file that was met on the way.
 
     `groups`: names such as "matmul gpu"; records that have none of them are passed over.
@@ -286,7 +287,7 @@ def newest(paths: list[Path], groups: Collection[str] = ()) -> tuple[Record, lis
     """
     messages: list[str] = []
     for path in reversed(paths):
-        record = read(path)
+        record = read(path, renamed)
         if groups and record.cells and not set(groups) & set(record.facts):
             continue
         why = damaged(path) or ("" if record.cells else "it holds no cell")
@@ -298,7 +299,7 @@ def newest(paths: list[Path], groups: Collection[str] = ()) -> tuple[Record, lis
     raise UserError("\n".join([*messages, "no other file fits"]))
 
 
-def noise_of(folder: Path) -> dict[str, float]:
+def noise_of(folder: Path, renamed: Renamed = NONE) -> dict[str, float]:
     """The coefficient of variation of each cell in the A/A record of a machine's folder, {} without one. Unreadable
     lines are left out."""
     path, found = folder / "noise.jsonl", {}
@@ -308,7 +309,7 @@ def noise_of(folder: Path) -> dict[str, float]:
             found[str(entry["key"])] = float(entry["cv"])
         except (ValueError, KeyError, TypeError):
             continue
-    return found
+    return renamed.by_now(found)
 
 
 def before(path: Path, ancestors: list[str]) -> Path | None:

@@ -73,7 +73,10 @@ class _Function:
 @dataclass(frozen=True)
 class FunctionPackage(ModulePackage):
     """A package with a table of functions; it may also have a table BINARIES, whose functions take a type and an
-    architecture and return a Binary, and `repeats`, `binary` and `cuda_source` as in Package."""
+    architecture and return a Binary, and `repeats`, `binary` and `cuda_source` as in Package. `first`: what an identity
+    calls a rung ("op/rung"), which outlives a renaming."""
+
+    first: Callable[[str], str] = str
 
     def load(self, op: str, rung: str, type: str) -> Kernel:
         """Raises: Absent; TypeError if the table or this entry is not as it should be; what the import raises."""
@@ -174,7 +177,7 @@ class FunctionPackage(ModulePackage):
         if (known := tree.guard()) and known.asks:  # who asks what a rung reads must not see what this would read
             return ""
         found, places = self._sources(entry), self._places
-        what = f"{op}/{rung} {entry if isinstance(entry, str) else _place(entry)}"
+        what = f"{self.first(f'{op}/{rung}')} {entry if isinstance(entry, str) else _place(entry)}"
         versions = repr(sorted(installed.behind(found.others).items()))
 
         def read() -> dict[str, Any]:

@@ -5,6 +5,7 @@ A project gives this data in its description; nothing here knows an op or a kern
 
 import inspect
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
@@ -190,6 +191,8 @@ class Rung:
     `arrays`: "torch" if its function takes PyTorch's tensors; "" for NumPy's arrays on a CPU and CuPy's on a GPU.
     `compiled`: whether its package offers its binary, for the exact figures; every CUDA rung does.
     `published_ms`: milliseconds that its origin published, by the extent of a square problem.
+    `was`: the name that it had in earlier commits, or several, the oldest first. What was recorded under them is its
+    own history.
     """
 
     name: str
@@ -206,6 +209,12 @@ class Rung:
     arrays: Literal["", "torch"] = ""
     compiled: bool = False
     published_ms: Mapping[str, float] = field(default_factory=dict)
+    was: str | Sequence[str] = ()
+
+    @property
+    def earlier(self) -> tuple[str, ...]:
+        """Its earlier names, the oldest first."""
+        return (self.was,) if isinstance(self.was, str) else tuple(self.was)
 
     @property
     def is_cuda(self) -> bool:
@@ -221,6 +230,8 @@ class Line:
     computes: str
     bind: Callable[[Any, list[Array], Array], Callable[[], object]] | None = None
 
+
+NAME = re.compile(r"[^\s/]+")  # of a rung; keys have it between the op's, with a slash, and a space
 
 COPIES = ("memcpy", "vector_copy", "cupy_copy")  # the engine's own lines: copies of the first input
 COPY = "vector_copy"  # the harness's own kernel; other rungs' rates are shown as a share of its rate
@@ -285,6 +296,24 @@ class Problem:
     vendors: tuple[str, ...] = ()
     variants: Mapping[str, Computation] = field(default_factory=dict)
     unit: Callable[[str, str], Unit | None] | None = None
+
+    def __post_init__(self) -> None:
+        """Raises: ValueError if an earlier name of a rung is none."""
+        names, claimed = {*self._by_name, *self.lines}, dict[str, str]()
+        for rung in self.rungs:
+            who = f"{self.name}/{rung.name}"
+            for old in rung.earlier:
+                if not isinstance(old, str) or not NAME.fullmatch(old):
+                    raise ValueError(f'{who}: was must be an earlier name, such as "tiled", or a list; got {old!r}')
+                if old == rung.name:
+                    raise ValueError(f"{who}: was must be an earlier name of the rung; {old} is the one it has")
+                if old in names:
+                    raise ValueError(
+                        f"{who}: was must be a name that no rung has any more; {self.name}/{old} still exists"
+                    )
+                if old in claimed:
+                    raise ValueError(f"{who}: {claimed[old]} has was {old} already; one rung had the name, and once")
+                claimed[old] = who
 
     def timed(self, device: str, quick: bool) -> tuple[Shape, ...]:
         """The shapes that are timed on a device ("gpu" or "cpu") with the first type, the smallest first."""

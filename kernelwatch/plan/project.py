@@ -16,13 +16,14 @@ from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, ClassVar
 
 from kernelwatch.plan import tree
 from kernelwatch.plan.devices import DEVICES, Device
 from kernelwatch.plan.functions import adapt, parts_of_table
 from kernelwatch.plan.package import Absent, Package, Parts
 from kernelwatch.plan.problem import Computation, Problem
+from kernelwatch.plan.renamed import NONE, Renamed
 from kernelwatch.plan.sources import named
 from kernelwatch.system.errors import UserError
 from kernelwatch.system.git import git
@@ -191,12 +192,22 @@ class Project:
             )
 
     def parts_in(self, places: tree.Places) -> dict[str, Parts]:
-        """What each rung of a tree is made from, by "op/rung"; {} if that is not known."""
+        """What each rung of a tree is made from, by its name of today, "op/rung"; {} if that is not known."""
         if not self.is_in(places):
             return {}
         if self.parts:
-            return dict(self.parts(places))
-        return parts_of_table(places, self.module) if self.adapt is adapt else {}
+            return self.renamed.by_now(self.parts(places))
+        return self.renamed.by_now(parts_of_table(places, self.module)) if self.adapt is adapt else {}
+
+    @cached_property
+    def renamed(self) -> Renamed:
+        """The rungs that had other names in earlier commits."""
+        earlier = {
+            f"{problem.name}/{rung.name}": tuple(f"{problem.name}/{old}" for old in rung.earlier)
+            for problem in self.problems
+            for rung in problem.rungs
+        }
+        return Renamed({rung: names for rung, names in earlier.items() if names})
 
     @cached_property
     def _made(self) -> tuple[str, ...]:
@@ -238,6 +249,7 @@ class Repository:
     """A repository that asv benchmarks, whether or not it has a description. Its attributes are those of a Project."""
 
     root: Path
+    renamed: ClassVar[Renamed] = NONE
 
     @cached_property
     def configuration(self) -> dict[str, Any]:
@@ -358,4 +370,4 @@ def import_package(project: Project, folder: str) -> Package:
     if not project.is_in(places):
         raise Absent(f"this commit has no package {project.package} to measure")
     tree.enter(places, project.repository, (project.here.parent, ENGINE))
-    return project.adapt(importlib.import_module(project.module))
+    return project.renamed.package(project.adapt(importlib.import_module(project.module)))

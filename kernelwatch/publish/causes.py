@@ -19,6 +19,7 @@ from kernelwatch.history.confirmations import Verdicts
 from kernelwatch.history.links import Session
 from kernelwatch.history.records import Measured, Record, finite
 from kernelwatch.plan.cells import COUNTED, key
+from kernelwatch.plan.renamed import Renamed
 from kernelwatch.publish import figures, plain, sentences
 from kernelwatch.publish.commits import Commit
 from kernelwatch.publish.explaining import EVENTS, Explaining, Kernel, kernels_of
@@ -146,7 +147,8 @@ class Causes:
         place = machine, commit
         if place not in self._records:
             paths = [each.path for each in self._by_commit.get(commit, ()) if each.machine == machine]
-            self._records[place] = next(filter(None, map(_read, paths)), None)
+            read = (_read(path, self.publication.renamed) for path in paths)
+            self._records[place] = next(filter(None, read), None)
         return self._records[place]
 
     def _arch(self, event: Event) -> str:
@@ -285,9 +287,9 @@ class Causes:
         return machine
 
 
-def _read(path: Path) -> Record | None:
+def _read(path: Path, renamed: Renamed) -> Record | None:
     try:
-        return records.read(sidecar_of(path))
+        return records.read(sidecar_of(path), renamed)
     except Exception:  # a sidecar that cannot be read is named where it is read first (recorded.py)
         return None
 

@@ -10,6 +10,7 @@ import math
 import os
 import re
 from collections.abc import Callable, Collection
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeGuard
 
@@ -22,6 +23,14 @@ NAME = re.compile(r"[A-Za-z]\w*(\.\w+)*", re.ASCII)  # of a benchmark: module, c
 LONGEST_BYTES = 100  # of a text that becomes part of a file name
 COMBINATIONS_MAX = 100_000  # of a benchmark's parameters: asv visits every combination
 OF_JAVASCRIPT = ("constructor", "hasOwnProperty", "isPrototypeOf", "toString", "valueOf")  # properties of every object
+
+
+ParamsOf = Callable[[str, list[list[str]]], list[list[str]]]  # of a benchmark, from those that are recorded
+
+
+def as_they_are(_benchmark: str, params: list[list[str]]) -> list[list[str]]:
+    """A ParamsOf."""
+    return params
 
 
 class Refused(Exception):
@@ -103,7 +112,7 @@ def _params(values: Any, what: str) -> list[list[str]]:
     return list(values)
 
 
-def _benchmark(name: str, benchmark: Any) -> dict[str, Any]:
+def _benchmark(name: str, benchmark: Any, params_of: ParamsOf) -> dict[str, Any]:
     _check_name(name)
     need(isinstance(benchmark, dict) and benchmark.get("name") == name, "it", "an object with its name")
     params, names = _params(benchmark.get("params", []), "its parameters"), benchmark.get("param_names", [])
@@ -112,7 +121,7 @@ def _benchmark(name: str, benchmark: Any) -> dict[str, Any]:
     clean = _words({key: value for key, value in scalars.items() if key != "code"}, "it")
     return clean | {
         "code": html.escape(str(scalars.get("code") or "")),  # shown only in a tooltip, as HTML
-        "params": params,
+        "params": params_of(name, params),
         "param_names": [plain(str(each)) for each in names],
     }
 
@@ -123,7 +132,7 @@ def _check_name(name: str) -> None:
     need(len(name) <= 2 * LONGEST_BYTES, "its name", f"at most {2 * LONGEST_BYTES} letters long")
 
 
-def result(data: dict[str, Any], messages: list[str]) -> dict[str, Any]:
+def result(data: dict[str, Any], messages: list[str], params_of: ParamsOf = as_they_are) -> dict[str, Any]:
     """A commit's results, fit to be published. Appends to `messages` what is not shown. Raises: Refused."""
     need(isinstance(data.get("commit_hash"), str), "its commit_hash", "a text")
     need(re.fullmatch("[0-9a-f]{7,64}", data["commit_hash"]) is not None, "its commit_hash", "a hash")
@@ -138,7 +147,7 @@ def result(data: dict[str, Any], messages: list[str]) -> dict[str, Any]:
             _check_name(name)
             fits = isinstance(values, list) and len(values) <= len(columns)
             need(fits, "it", "a list of at most one value per column")
-            clean[name] = _series(dict(zip(columns, values, strict=False)), columns, messages, name)
+            clean[name] = _series(dict(zip(columns, values, strict=False)), columns, messages, name, params_of)
         except Refused as error:
             messages.append(f"{plain(name)} is not shown: {error}")
     return data | {
@@ -152,9 +161,11 @@ def result(data: dict[str, Any], messages: list[str]) -> dict[str, Any]:
     }
 
 
-def _series(series: dict[str, Any], columns: list[str], messages: list[str], name: str) -> list[Any]:
+def _series(
+    series: dict[str, Any], columns: list[str], messages: list[str], name: str, params_of: ParamsOf
+) -> list[Any]:
     """The cleaned columns of one benchmark. Raises: Refused."""
-    clean: dict[str, Any] = {"params": _params(series.get("params") or [], "its parameters")}
+    clean: dict[str, Any] = {"params": params_of(name, _params(series.get("params") or [], "its parameters"))}
     values = series.get("result")
     need(values is None or isinstance(values, list), "its result", "a list")
     for value in values or []:
@@ -176,26 +187,29 @@ def _series(series: dict[str, Any], columns: list[str], messages: list[str], nam
     return [clean[column] for column in columns]
 
 
-def checked_result(data: dict[str, Any], messages: list[str]) -> dict[str, Any]:
+def checked_result(data: dict[str, Any], messages: list[str], params_of: ParamsOf = as_they_are) -> dict[str, Any]:
     is_old = data.get("version") in (None, 1)
     need(not is_old, "its format", "newer: run `asv update`")
-    return result(data, messages)
+    return result(data, messages, params_of)
 
 
-def checked_benchmarks(data: dict[str, Any], messages: list[str]) -> dict[str, Any]:
+def checked_benchmarks(data: dict[str, Any], messages: list[str], params_of: ParamsOf = as_they_are) -> dict[str, Any]:
     clean: dict[str, Any] = {"version": data.pop("version", None)}
     for name, benchmark in data.items():
         try:
-            clean[name] = _benchmark(name, benchmark)
+            clean[name] = _benchmark(name, benchmark, params_of)
         except Refused as error:
             messages.append(f"{plain(name)} is not shown: {error}")
     return clean
 
 
-def copy(source: Path, target: Path, shown: Collection[Path] | None = None) -> list[str]:
+def copy(
+    source: Path, target: Path, shown: Collection[Path] | None = None, params_of: ParamsOf = as_they_are
+) -> list[str]:
     """Copy the results from `source` to `target`, cleaned. Returns a message for each item that is not shown. `shown`:
     the result files that are copied, None for all. Sidecars are not."""
     messages: list[str] = []
+    checked = partial(checked_result, params_of=params_of)
 
     def copy_cleaned(path: Path, clean: Callable[[dict[str, Any], list[str]], dict[str, Any]]) -> None:
         file_messages: list[str] = []
@@ -204,7 +218,7 @@ def copy(source: Path, target: Path, shown: Collection[Path] | None = None) -> l
             out = target / path.relative_to(source)
             out.parent.mkdir(parents=True, exist_ok=True)
             out.write_text(json.dumps(fresh), encoding="utf-8")
-            if clean is checked_result:
+            if clean is checked:
                 _try(out)
         except Refused as error:
             (target / path.relative_to(source)).unlink(missing_ok=True)
@@ -220,10 +234,10 @@ def copy(source: Path, target: Path, shown: Collection[Path] | None = None) -> l
             if name == "machine.json":
                 copy_cleaned(path, lambda data, _: machine(data))
             elif name == "benchmarks.json":
-                copy_cleaned(path, checked_benchmarks)
+                copy_cleaned(path, partial(checked_benchmarks, params_of=params_of))
             elif name.endswith(".json"):
                 if "machine.json" in names and (shown is None or path in shown):
-                    copy_cleaned(path, checked_result)
+                    copy_cleaned(path, checked)
             elif not name.endswith(".facts.jsonl"):
                 out = target / path.relative_to(source)
                 out.parent.mkdir(parents=True, exist_ok=True)

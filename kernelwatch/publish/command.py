@@ -26,7 +26,8 @@ from asv.repo import get_repo
 
 from kernelwatch.history.store import Damaged
 from kernelwatch.plan import project as projects
-from kernelwatch.publish import cleaning, events, linked, pages, place
+from kernelwatch.plan.renamed import NONE
+from kernelwatch.publish import cleaning, events, linked, pages, place, series
 from kernelwatch.publish.benchmarks import judged_in
 from kernelwatch.publish.offline import SITE, make_offline, restrict
 from kernelwatch.publish.publication import Publication
@@ -71,11 +72,13 @@ def _publish(site: Path, asv_publish: Callable[..., Any], conf: Any, range_spec:
             hashes = range_spec if is_list else list(repo.get_hashes_from_range(range_spec))
             project = projects.load(suites.resolve().parent) if projects.is_described(suites.absolute()) else None
             judged = judged_in(results)
-            store = open_store(results, judged)
-            history = History(results, store, judged, hashes)
+            renamed = project.renamed if project else NONE
+            today = series.params_by_now(suites, renamed)
+            store = open_store(results, judged, renamed)
+            history = History(results, store, judged, hashes, renamed, today)
             shown = history.newest(getattr(conf, "asv_commits", ASV_COMMITS))
-            messages = [*history.messages, *cleaning.copy(results, Path(conf.results_dir), shown)]
-            sessions, unread = linked.read(Path(conf.results_dir))
+            messages = [*history.messages, *cleaning.copy(results, Path(conf.results_dir), shown, today)]
+            sessions, unread = linked.read(Path(conf.results_dir), renamed)
             messages += [message.replace(conf.results_dir, str(results)) for message in unread]
             for message in dict.fromkeys(messages):
                 log.warning(message)

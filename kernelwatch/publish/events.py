@@ -32,6 +32,7 @@ from kernelwatch.history.expected import Expected
 from kernelwatch.history.links import Session
 from kernelwatch.history.records import finite
 from kernelwatch.plan.project import Project
+from kernelwatch.plan.renamed import NONE, Renamed
 from kernelwatch.publish import diffs, failed, linked, linked_benchmarks, plain, values
 from kernelwatch.publish.causes import Causes
 from kernelwatch.publish.commits import Commit, commits_of
@@ -79,7 +80,8 @@ def judge(publication: Publication) -> Judged:
     lines, unknown = lines_of(conf, repo, {recorded.commit for recorded in history.recorded} | of_links)
     settled = Settled.of(conf.project)
     judged = series_of(conf, repo, publication.benchmarks, history, lines)
-    series = [dataclasses.replace(each, settled=settled) for each in judged]
+    renamed = publication.renamed
+    series = [dataclasses.replace(each, settled=settled, renamed=renamed) for each in judged]
     moves = common.moves(series)
     series = common.without(series, moves)
     by_links, unasked = _by_links(series, sessions, lines, publication.project)
@@ -91,7 +93,7 @@ def judge(publication: Publication) -> Judged:
     changes = [change for change in flagged if _where(change) not in twice] + told
     found = events.events([*changes, *(change for move in moves for change in move.changes)])
     settled.write()
-    found += _of_environments(sessions, lines, series)
+    found += _of_environments(sessions, lines, series, renamed)
     proof = evidence(series, newest_of(lines, history.recorded))
     heads = {(each.machine, each.newest) for each in proof}
     every = failed.failures(history, publication.benchmarks, publication.suites, heads)
@@ -101,14 +103,14 @@ def judge(publication: Publication) -> Judged:
     hashes += [commit for commit in of_links if commit in lines[0].positions]
     hashes += [commit for line in lines if not line.is_configured for commit in (line.commits[-1], line.fork) if commit]
     machines = {each.place.get("machine") or "" for each in (*series, *by_links)}
-    verdicts = {machine: confirmations.read(Path(conf.results_dir, machine)) for machine in machines}
+    verdicts = {machine: confirmations.read(Path(conf.results_dir, machine), renamed) for machine in machines}
     for machine in machines:
         own = [each for each in by_links if each.place.get("machine") == machine]
         verdicts[machine] |= verdicts_of(sessions.get(machine, ()), own)
     for change in told:
         verdicts[change.series.place.get("machine") or ""].update([verdict_on(change)])
     accepted, damaged = _decisions(Path(conf.results_dir))
-    announced = _expected(repo, lines)
+    announced = _expected(repo, lines, renamed)
     states = States(found, verdicts, series, accepted, announced)
     outcomes = states.outcomes({line.name: line.commits for line in lines}, [*series, *by_links])
     hashes += [commit for each in outcomes for commit in (each.commit, each.expected.commit)]
@@ -141,13 +143,13 @@ def _decisions(results: Path) -> tuple[dict[str, tuple[Decision, Accepted]], str
         return {}, str(error)
 
 
-def _expected(repo: Any, lines: Sequence[Line]) -> dict[str, list[tuple[Expected, int]]]:
+def _expected(repo: Any, lines: Sequence[Line], renamed: Renamed) -> dict[str, list[tuple[Expected, int]]]:
     """What the commits of each line announce, with their positions there."""
 
     def ask(arguments: list[str]) -> str:
         return str(repo._run_git(arguments, dots=False))
 
-    announced = expected.read(ask, [line.commits[-1] for line in lines if line.commits])
+    announced = expected.read(ask, [line.commits[-1] for line in lines if line.commits], renamed)
     found = {line.name: list(expected.positions(ask, announced, line.commits)) for line in lines if announced}
     on_branches = {each for line in lines if line.own is None for each, _ in found.get(line.name, ())}
     for line in lines:
@@ -165,6 +167,7 @@ def _by_links(
     """The series that links tell, along each line of commits; and by machine and line, the commits that no session
     asked."""
     timed = [each for each in series if each.cell]
+    renamed = project.renamed if project else NONE
     found: list[LinkedSeries] = []
     unasked = {}
     for line in lines:
@@ -173,19 +176,20 @@ def _by_links(
             if linked.along(own, line):
                 unasked[machine, line.name] = missing
                 known = {machine: chains(own, line.positions, missing)}
-                found += links_of(timed, known, line.name, line.own)
+                made = links_of(timed, known, line.name, line.own)
+                found += [dataclasses.replace(each, renamed=renamed) for each in made]
     return found, unasked
 
 
 def _of_environments(
-    sessions: Mapping[str, Sequence[Session]], lines: Sequence[Line], series: Sequence[JudgedSeries]
+    sessions: Mapping[str, Sequence[Session]], lines: Sequence[Line], series: Sequence[JudgedSeries], renamed: Renamed
 ) -> list[Event]:
     """The events of sessions that measured one commit in two environments, each on the first line that has it."""
     found = []
     left = {machine: list(own) for machine, own in sessions.items()}
     for line in lines:
         for machine, own in left.items():
-            found += events_of(own, machine, line.name, line.positions, series)
+            found += events_of(own, machine, line.name, line.positions, series, renamed)
             left[machine] = [each for each in own if each.after not in line.positions]
     return found
 

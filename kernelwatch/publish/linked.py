@@ -12,6 +12,7 @@ from kernelwatch.history import links
 from kernelwatch.history.links import Session
 from kernelwatch.plan.cells import timed
 from kernelwatch.plan.project import Project
+from kernelwatch.plan.renamed import NONE, Renamed
 from kernelwatch.publish.commits import Commit
 from kernelwatch.publish.lines import Line
 from kernelwatch.publish.record import Json, rounded
@@ -23,11 +24,11 @@ DEVICES = ("gpu", "cpu")  # of which links are made
 FAILED = "failed"  # how the reason begins if a launch failed, or gave a wrong result
 
 
-def read(results: Path) -> tuple[dict[str, list[Session]], list[str]]:
+def read(results: Path, renamed: Renamed) -> tuple[dict[str, list[Session]], list[str]]:
     """The sessions by machine, and a message for each file that is not one."""
     found, unread = {}, []
     for folder in sorted(path for path in results.glob("*/") if path.is_dir()):
-        sessions, messages = links.read(folder)
+        sessions, messages = links.read(folder, renamed)
         unread += messages
         if sessions:
             found[folder.name] = sessions
@@ -72,7 +73,7 @@ def reach(
     commits. `still`: the ops of which no launch changed. `later`: how many commits after the newest one change such
     files.
     """
-    own = along(sessions, line)
+    own, renamed = along(sessions, line), project.renamed if project else NONE
     first, newest = _ends(own, line)
     chains = [each.chain for each in series if each.chain]
     later = len(_changing(project, newest, line.commits[-1])) if project else 0
@@ -93,7 +94,7 @@ def reach(
         "missing": list(missing),
         "unjudged": [[why, count] for why, count in Counter(_unlinked(own).values()).most_common()],
         "failed": failing(own, line.positions),
-        "gone": lost([links.without(each, accepted) for each in own], line.positions, project),
+        "gone": lost([links.without(each, accepted, renamed) for each in own], line.positions, project),
         "compared": any(each.tells for each in own),
         "since": [
             {"name": name, "hash": hash, "ops": compared(chains, None if name == "first" else line.positions[hash])}

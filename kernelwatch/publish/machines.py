@@ -6,12 +6,13 @@ from collections.abc import Collection
 
 from kernelwatch.history import roofs
 from kernelwatch.history.records import noise_of
+from kernelwatch.plan.renamed import NONE, Renamed
 from kernelwatch.publish.data import Machine
 from kernelwatch.publish.record import Json
 from kernelwatch.publish.recorded import History, Recorded
 
 
-def machines_of(history: History, at: dict[str, int]) -> list[Machine]:
+def machines_of(history: History, at: dict[str, int], renamed: Renamed = NONE) -> list[Machine]:
     """The recorded machines, the one with the newest commit first. Results of another environment of asv on the same
     machine are a machine of their own."""
     found: dict[tuple[str, str], dict[int, Recorded]] = {}
@@ -24,7 +25,7 @@ def machines_of(history: History, at: dict[str, int]) -> list[Machine]:
         full = f"{name} ({environment})" if name in known else name
         folder = folder_of(full, [machine.folder for machine in machines])
         place = next(iter(commits.values())).path.parent
-        machines.append(Machine(full, folder, commits, noise_of(place), roofs.by_gpu(place)))
+        machines.append(Machine(full, folder, commits, noise_of(place, renamed), roofs.by_gpu(place)))
     return sorted(machines, key=lambda machine: (-max(machine.commits), -len(machine.commits), machine.name))
 
 

@@ -35,7 +35,7 @@ def write(publication: Publication, linked: Collection[str] = ()) -> None:
     measured = {position for places in by_machine.values() for position in places}
     if project:
         exact = Exact.of(publication.suites, publication.benchmarks)
-        machines = machines_of(history, at)
+        machines = machines_of(history, at, publication.renamed)
         summaries = [data.write_machine(machine, exact, project, cells, writer, head) for machine in machines]
         summaries.sort(key=lambda summary: not summary["trend"])  # pages open on the first machine: one with times
         ops = data.ops(project)

@@ -7,6 +7,7 @@ from typing import Any
 
 from kernelwatch.history.links import Session
 from kernelwatch.plan.project import Project
+from kernelwatch.plan.renamed import NONE, Renamed
 from kernelwatch.publish.recorded import History
 from kernelwatch.publish.writer import Writer
 
@@ -30,6 +31,11 @@ class Publication:
     unread: Sequence[str]
     site: Path
     writer: Writer
+
+    @property
+    def renamed(self) -> Renamed:
+        """The rungs that had other names in earlier commits."""
+        return self.project.renamed if self.project else NONE
 
     @property
     def suites(self) -> Path:

@@ -22,8 +22,10 @@ import kernelwatch
 from kernelwatch.history import failures, records
 from kernelwatch.history.failures import SuiteFailure
 from kernelwatch.history.store import Damaged, Known, Store, digest, stamp
+from kernelwatch.plan.renamed import NONE, Renamed
 from kernelwatch.publish import cleaning, columns, plain
 from kernelwatch.publish import record as site_record
+from kernelwatch.publish.cleaning import ParamsOf, as_they_are
 from kernelwatch.publish.columns import Columns, Numbers
 from kernelwatch.publish.writer import as_text
 from kernelwatch.system.errors import UserError
@@ -107,13 +109,15 @@ class History:
     """The results of a folder; `recorded`: those that can be shown.
 
     `judged`: by series of asv, what is judged of it ("" if nothing is). Those of which the values themselves are judged
-    (plain.JUDGED) have a spread from asv's statistics.
+    (plain.JUDGED) have a spread from asv's statistics. `renamed`: the rungs whose earlier names stand for those of
+    today; `params_of`: the parameters of asv's series by these.
     """
 
     def __init__(
-        self, results: Path, store: Store, judged: dict[str, str], hashes: Collection[str] | None = None
-    ) -> None:
-        self.store, self.judged = store, judged
+        self, results: Path, store: Store, judged: dict[str, str], hashes: Collection[str] | None = None,
+        renamed: Renamed = NONE, params_of: ParamsOf = as_they_are,
+    ) -> None:  # fmt: skip
+        self.store, self.judged, self._renamed, self._params_of = store, judged, renamed, params_of
         self.figures = tuple(sorted({*judged.values()} - {"", "exact", plain.JUDGED}))
         self.messages = [f"{each}: it is not shown: its machine.json is missing" for each in _unnamed(results)]
         self.recorded: list[Recorded] = []
@@ -166,7 +170,7 @@ class History:
             return self.judged[name] == "exact"
 
         try:
-            result = cleaning.checked_result(cleaning.read(path), messages)
+            result = cleaning.checked_result(cleaning.read(path), messages, self._params_of)
             cleaning.need(isinstance(result["params"].get("machine"), str), "its machine", "a text")
         except cleaning.Refused as error:
             return {"refused": True, "messages": [f"it is not shown: {error}"]}, np.zeros(0), ""
@@ -228,7 +232,7 @@ class History:
 
     def _read_sidecar(self, path: Path) -> tuple[dict[str, Any], Numbers, str]:
         """The record as `columns.packed` has it, and the snapshot."""
-        record = records.read(path)
+        record = records.read(path, self._renamed)
         snapshot = site_record.snapshot(record)
         head, rows = columns.packed(record, snapshot["cells"], self.figures, self.store)
         return head, rows.ravel(), as_text(snapshot)
@@ -282,8 +286,9 @@ def sidecar_of(path: Path) -> Path:
     return path.with_suffix(".facts.jsonl")
 
 
-def open_store(results: Path, judged: dict[str, str]) -> Store:
-    return Store.of(results, hashlib.sha256(json.dumps([_code(), judged], sort_keys=True).encode()).hexdigest())
+def open_store(results: Path, judged: dict[str, str], renamed: Renamed) -> Store:
+    what = [_code(), judged, *([renamed.was] if renamed.was else ())]
+    return Store.of(results, hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest())
 
 
 @cache

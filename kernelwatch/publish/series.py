@@ -26,8 +26,10 @@ from kernelwatch.detect.texts import Table, Texts
 from kernelwatch.history.records import rung_and_type
 from kernelwatch.identity import TIMED
 from kernelwatch.plan import project as projects
+from kernelwatch.plan.renamed import Renamed
 from kernelwatch.publish import plain
 from kernelwatch.publish.benchmarks import direction
+from kernelwatch.publish.cleaning import ParamsOf, as_they_are
 from kernelwatch.publish.columns import Columns, Numbers
 from kernelwatch.publish.lines import Line
 from kernelwatch.publish.recorded import History, Params, Recorded
@@ -312,19 +314,40 @@ def _modules(folder: Path) -> set[str]:
     return {info.name for info in pkgutil.iter_modules(projects.suites(folder).__path__)}
 
 
+def _suite(folder: Path, benchmark: str) -> type | None:
+    """The checkout's class of a series; None if it has none."""
+    if not projects.is_described(folder.absolute()):
+        return None
+    package = projects.suites(folder)
+    module, _, suite = benchmark.rpartition(".")[0].partition(".")
+    if module.startswith("_") or module not in _modules(folder):
+        return None
+    return getattr(importlib.import_module(f"{package.__name__}.{module}"), suite, None)
+
+
+def params_by_now(folder: Path, renamed: Renamed) -> ParamsOf:
+    """What gives the parameters of a series with the names that rungs have today."""
+
+    def today(benchmark: str, params: list[list[str]]) -> list[list[str]]:
+        suite: Any = _suite(folder, benchmark)
+        names = list(getattr(suite, "param_names", ()))
+        if "rung" not in names or len(names) != len(params):
+            return params
+        rungs = params[at := names.index("rung")]
+        plain_names = [text.strip("'") for text in rungs]
+        now = [name.partition("/")[2] for name in renamed.by_now({f"{suite.op}/{each}": 0 for each in plain_names})]
+        fresh = [text.replace(old, new) for text, old, new in zip(rungs, plain_names, now, strict=True)]
+        return [*params[:at], fresh, *params[at + 1 :]]
+
+    return today if renamed.was else as_they_are
+
+
 @cache
 def cell_of(folder: Path, benchmark: str, params: tuple[str, ...]) -> tuple[str, str]:
     """The key in the sidecar of the cell that a series shows, and the cell's canary; "" for both if the series shows no
     cell of the checkout's suites."""
-    if not projects.is_described(folder.absolute()):
-        return "", ""
-    package = projects.suites(folder)
-    module, _, suite = benchmark.rpartition(".")[0].partition(".")
-    if module.startswith("_") or module not in _modules(folder):
-        return "", ""
-    suite_class = getattr(importlib.import_module(f"{package.__name__}.{module}"), suite, None)
     try:
-        instance: Any = suite_class()  # type: ignore[misc]
+        instance: Any = _suite(folder, benchmark)()  # type: ignore[misc]
         canary = "compute" if instance.problem.computation.flops else "memory"
         return str(instance.cell(*(param.strip("'") for param in params))), canary
     except (AttributeError, TypeError, ValueError, LookupError):

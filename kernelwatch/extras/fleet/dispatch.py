@@ -337,7 +337,7 @@ class _Links(_Run):
         """Add the steps across gaps and the anchors that are due, once all links are there."""
         new, self.new = self.new, {}
         for machine, sessions in new.items():
-            known, _ = links.read(self.fleet.project.results / machine)
+            known, _ = links.read(self.fleet.project.results / machine, self.fleet.project.renamed)
             sessions.sort(key=lambda session: self.places[session.after])
             self._ask_across(machine, sessions, known)
             for due in linking.planned(sessions, known, self._line_of):
