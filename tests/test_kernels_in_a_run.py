@@ -16,6 +16,7 @@ from kernelwatch.run.outcome import Outcome
 from kernelwatch.run.processes import Run
 from kernelwatch.run.workers import Worker
 from kernelwatch.system import patience
+from kernelwatch.timing import clocks
 from kernelwatch.timing import cpu as cpu_module
 from kernelwatch.timing.replay import LOW_CLOCK
 from tests.groups import (
@@ -92,18 +93,20 @@ def test_a_process_is_told_the_clocks_and_the_seconds_of_those_before(
     assert_measured(outcomes(run)["c"], 3)
 
 
-def test_limited_cells_are_measured_once_more(package: Package) -> None:
+def test_limited_cells_are_measured_once_more(package: Package, monkeypatch: pytest.MonkeyPatch) -> None:
     """The clocks are planted, as if read on a GPU: in one process that of one cell was low, that of another one a step
     lower than in the others."""
     run, said = measured(package(), times=3), list[str]()
     run.note = said.append
     own, limited, odd, *others = outcomes(run).values()
     planted = ((own, (1890.0, 1891.0, 1889.0)), (limited, (1980.0, 1400.0, 1979.0)), (odd, (1965.0, 1979.0, 1980.0)))
-    for outcome, clocks in planted:
-        for measurement, clock in zip(outcome.measurements, clocks, strict=True):
+    for outcome, read in planted:
+        for measurement, clock in zip(outcome.measurements, read, strict=True):
             measurement["throttled"] = [LOW_CLOCK] if clock < 1900 else []
             measurement["clock64_mhz"] = clock
     slow_s = limited.measurements[1]["seconds"] = 1.0
+    retaken = clocks.retaken
+    monkeypatch.setattr(clocks, "retaken", lambda known, fresh: retaken(known, {**fresh, "clock64_mhz": 1979.0}))
     group.retake(run, 3)
     for outcome in (own, *others):
         assert_measured(outcome, 3)
