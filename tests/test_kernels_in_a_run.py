@@ -2,7 +2,7 @@
 
 import signal
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from kernelwatch.run.workers import Worker
 from kernelwatch.system import patience
 from kernelwatch.timing import clocks
 from kernelwatch.timing import cpu as cpu_module
+from kernelwatch.timing.record import Measurement
 from kernelwatch.timing.replay import LOW_CLOCK
 from tests.groups import (
     BUDGET,
@@ -106,7 +107,12 @@ def test_limited_cells_are_measured_once_more(package: Package, monkeypatch: pyt
             measurement["clock64_mhz"] = clock
     slow_s = limited.measurements[1]["seconds"] = 1.0
     retaken = clocks.retaken
-    monkeypatch.setattr(clocks, "retaken", lambda known, fresh: retaken(known, {**fresh, "clock64_mhz": 1979.0}))
+
+    def on_a_gpu(known: Sequence[Measurement], fresh: Measurement) -> list[Measurement]:
+        fresh["clock64_mhz"] = 1979.0
+        return retaken(known, fresh)
+
+    monkeypatch.setattr(clocks, "retaken", on_a_gpu)
     group.retake(run, 3)
     for outcome in (own, *others):
         assert_measured(outcome, 3)
