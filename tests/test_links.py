@@ -268,15 +268,17 @@ def test_a_function_that_launches_the_same_is_not_timed(monkeypatch: pytest.Monk
 @pytest.mark.parametrize(
     ("plain", "changed", "measured"),
     [
-        (True, {"compiled": {"transpose/padded": ("padded.cu",)}}, 0),
-        (False, {"compiled": {"transpose/padded": ("padded.cu",)}}, 1),
-        (True, {"launched": {"transpose/padded": ("kernel.py",)}}, 1),
+        ("padded.cu", {"compiled": {"transpose/padded": ("padded.cu",)}}, 0),
+        ("", {"compiled": {"transpose/padded": ("padded.cu",)}}, 1),
+        ("padded.cu", {"compiled": {"transpose/padded": ("helper.cu",)}}, 1),
+        ("padded.cu", {"compiled": {"transpose/padded": ("helper.cu", "padded.cu")}}, 1),
+        ("padded.cu", {"launched": {"transpose/padded": ("kernel.py",)}}, 1),
     ],
 )
 def test_a_comment_in_the_source_of_a_plain_launch_is_measured_in_no_cell(
-    monkeypatch: pytest.MonkeyPatch, plain: bool, changed: dict[str, Any], measured: int
+    monkeypatch: pytest.MonkeyPatch, plain: str, changed: dict[str, Any], measured: int
 ) -> None:
-    """Where the host's code differs, or prepares a launch, the same binary may be launched otherwise."""
+    """Where the host's code differs, or prepares a launch, or another source does, more may differ than the binary."""
     asked = linking.asked_of(PROJECT, "^transpose/padded ", ["gpu"])
     types = {cell.type for cell in asked}
     binaries = {("transpose/padded", type): linking.Binary("the same", 256, 0, plain) for type in types}
@@ -291,3 +293,24 @@ def test_a_comment_in_the_source_of_a_plain_launch_is_measured_in_no_cell(
     sides = iter((binaries, other))
     monkeypatch.setattr(linking, "_binaries", lambda *_: next(sides))
     assert len(linking.step(PROJECT, "before", "after", made, asked).cells) == len(asked)
+
+
+def test_a_comment_in_a_kernel_is_measured_if_a_launch_is_prepared(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Compiled for a GPU that is not here, and read from two trees."""
+    root = Path(__file__).resolve().parent.parent
+    trees = [tmp_path / name for name in ("before", "after")]
+    for tree in trees:
+        for name in ("gpukernels", "benchmarks"):
+            shutil.copytree(root / name, tree / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for source in ("transpose/padded.cu", "matmul/texture.cu"):
+        with (trees[1] / "gpukernels" / source).open("a") as file:
+            file.write("// a comment\n")
+    monkeypatch.setattr(linking, "architecture", lambda: "sm_90")
+    asked = linking.asked_of(PROJECT, "^(transpose/padded|matmul/texture) float32 ", ["gpu"])
+    made = linking.Trees(PROJECT, tmp_path, {tree.name: str(tree) for tree in trees})
+    one = linking.step(PROJECT, "before", "after", made, asked)
+    assert set(one.differ.compiled) == {"transpose/padded", "matmul/texture"}
+    assert [cell.name for cell in one.cells] == ["matmul/texture"]  # the binary is the same, its .py makes the launch
+    assert one.alike == sum(cell.name == "transpose/padded" for cell in asked)

@@ -65,16 +65,17 @@ class Compiler:
             "symbol": binary.symbol,
             "block_threads": binary.block_threads,
             "dynamic_shared_bytes": binary.dynamic_shared_bytes,
-            "plain": self._is_plain(cell),
+            "plain": self._plain(cell),
         }
 
-    def _is_plain(self, cell: Cell) -> bool:
-        """Whether a launch takes the operands and the extents alone: then its binary and the code of the host, which
-        prepares nothing for it, tell it. A package that does not describe its sources does not tell."""
+    def _plain(self, cell: Cell) -> str:
+        """The source of a launch that takes the operands and the extents alone: then its binary and the code of the
+        host, which prepares nothing for it, tell it. "" if it takes more, or if the package does not say."""
         try:
-            return self.package.cuda_source(cell.op, cell.rung, cell.type).arguments is None
+            source = self.package.cuda_source(cell.op, cell.rung, cell.type)
+            return "" if source.arguments else str(source.path.resolve())
         except Exception:  # such as NotHere, or what an older commit's package raises
-            return False
+            return ""
 
 
 def read(compiled_cells: Mapping[str, tuple[str, Measurement]]) -> tuple[dict[str, str], dict[str, str]]:

@@ -116,9 +116,9 @@ def step(project: Project, before: str, after: str, made: Trees, asked: Sequence
     UserError.
 
     The sources of both trees tell which rungs may be launched otherwise. Where compiling gives the same binary for a
-    type, nothing differs if only sources for the compiler do, and the launch takes nothing else. If code of the host
-    differs, or another source of a launch that is prepared, one cell of the rung is measured: that of the least work,
-    which shows most of what the host does.
+    type, nothing differs if only the source of that binary does, and the launch takes nothing else. If code of the host
+    differs, or another source, one cell of the rung is measured: that of the least work, which shows most of what the
+    host does.
     """
     differ = made.changes(before, after)
     cells = _changed(project, differ, asked)
@@ -132,7 +132,7 @@ def step(project: Project, before: str, after: str, made: Trees, asked: Sequence
         key: (told[folders[0]][key], launch) for key, launch in told[folders[1]].items() if key in told[folders[0]]
     }
     alike = {place for place, binary in old.items() if binary == new.get(place)}
-    same = {place for place in alike if place[0] in differ.compiled and old[place].plain}
+    same = {place for place in alike if differ.compiled.get(place[0]) == (old[place].plain,)}
     unlike = [
         cell
         for cell in cells
@@ -190,12 +190,13 @@ def _left(project: Project, changed: Iterable[str], asked: Sequence[Cell]) -> di
 
 @dataclass(frozen=True)
 class Binary:
-    """What a tree compiles for a rung and type. `plain`: whether its launch takes nothing but this and the operands."""
+    """What a tree compiles for a rung and type. `plain`: the source, as differences name it, if a launch takes nothing
+    but what is made of it and the operands; else ""."""
 
     sha256: str
     block_threads: int
     dynamic_shared_bytes: int
-    plain: bool
+    plain: str
 
 
 def _binaries(project: Project, folder: str, rungs: Collection[str]) -> dict[tuple[str, str], Binary]:
@@ -204,13 +205,16 @@ def _binaries(project: Project, folder: str, rungs: Collection[str]) -> dict[tup
     targets = _targets(project, rungs)
     if not targets:
         return {}
-    group = measure_once(project, "links", compiled.DEVICE, targets, Options(tree=folder))
+    group, places = (
+        measure_once(project, "links", compiled.DEVICE, targets, Options(tree=folder)),
+        project.places(folder),
+    )
     return {
         (target.name, target.type): Binary(
             hashlib.sha256(Path(told["cubin"]).read_bytes()).hexdigest(),
             told["block_threads"],
             told["dynamic_shared_bytes"],
-            told["plain"],
+            places.name(Path(told["plain"])) if told["plain"] else "",
         )
         for target in targets
         for told in group.outcomes[target.key].measurements

@@ -90,7 +90,7 @@ class Measurement(TypedDict, total=False):
     # compiled
     cubin: str
     symbol: str
-    plain: bool
+    plain: str
     cubin_sha256: str
     block_threads: int
     dynamic_shared_bytes: int
