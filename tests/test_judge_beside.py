@@ -77,13 +77,33 @@ def test_lines_that_persist_in_the_l2_are_reset_before_it_is_filled(monkeypatch:
             done.append("filled")
             return self
 
-    monkeypatch.setattr(driver, "cuCtxResetPersistingL2Cache", lambda: done.append("reset"))
+    def reset() -> tuple[Any]:
+        done.append("reset")
+        return (driver.CUresult.CUDA_ERROR_NOT_SUPPORTED,)
+
+    monkeypatch.setattr(driver, "cuCtxResetPersistingL2Cache", reset)
     device: Any = object.__new__(memory.OnDevice)
     device.scratch = Scratch()
     stream = SimpleNamespace(synchronize=lambda: done.append("waited"))
     device.gpu = SimpleNamespace(replayer=SimpleNamespace(stream=stream))
     device.flush()
     assert done == ["reset", "filled", "waited"]
+    assert device.unreset == "CUDA_ERROR_NOT_SUPPORTED"
+
+
+def test_a_judge_says_that_lines_may_persist_in_the_l2(judge: Judge, monkeypatch: pytest.MonkeyPatch) -> None:
+    driver = pytest.importorskip("cuda.bindings.driver", reason="which resets them")
+    code = driver.CUresult.CUDA_ERROR_NOT_SUPPORTED
+    monkeypatch.setattr(driver, "cuCtxResetPersistingL2Cache", lambda: (code,))
+    flush = judge.device.flush
+
+    def flushed() -> None:
+        flush()
+        judge.device.unreset = memory._reset_persisting()
+
+    monkeypatch.setattr(judge.device, "flush", flushed)
+    warnings = judge.judge(f"{FILE}:honest").warnings
+    assert any("could not be reset (CUDA_ERROR_NOT_SUPPORTED)" in text for text in warnings)
 
 
 def test_a_candidate_that_takes_something_from_what_is_started_next_ends_it(judge: Judge) -> None:

@@ -72,6 +72,11 @@ def _softmax(x: Any, out: Any) -> None:
     torch.softmax(x, 1, out=out)
 
 
+def _transposed(x: Any, out: Any) -> None:
+    """As scripts/lab/redteam has `transposed` judged: what the function returns is copied into an argument."""
+    out.copy_(x.T.contiguous())
+
+
 def _relu(x: Any, out: Any) -> None:
     import torch
 
@@ -91,6 +96,8 @@ wgmma_4096 = Cell("matmul", "wgmma", "float16", (4096, 4096))
 torch_softmax = Torch("torch.softmax float32 4096x4096", _softmax, (4096, 4096))
 torch_relu = Torch("torch.clamp float32 512x512", _relu, (512, 512))
 
+torch_kept = Torch("torch: a transposed copy, copied, float32 2048x2048", _transposed, (2048, 2048))
+
 add_on_cpu = Cell("vector_add", "numpy", "float32", (1 << 20,))
 transpose_on_cpu = Cell("transpose", "numpy", "float32", (512, 512))
 
@@ -98,6 +105,7 @@ CELLS = {
     "gpu": (
         *("vector_add", "transpose_512", "transpose_1024", "transpose_2048", "transpose_8192", "triton_4096"),
         *("matmul_256", "matmul_1024", "matmul_4096", "wgmma_4096", "torch_softmax", "torch_relu"),
+        "torch_kept",
     ),
     "cpu": ("add_on_cpu", "transpose_on_cpu"),
 }

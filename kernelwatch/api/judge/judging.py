@@ -276,6 +276,10 @@ class Judge:
             )
         if player.how == "calls" and self.device.spins:
             warnings.append("it cannot be captured in a CUDA graph: launched from Python")
+        if self.device.unreset:
+            warnings.append(
+                f"the L2 cache's persisting lines could not be reset ({self.device.unreset}): it may keep arrays there"
+            )
         if limited := [one for _, met in rounds for one in met]:
             names = ", ".join(dict.fromkeys(limited))
             warnings.append(f"the clocks were lowered in some of {len(rounds)} rounds ({names})")

@@ -58,6 +58,7 @@ class Judging(ABC):
     checked_bytes: int
     looks: int
     spins: bool
+    unreset = ""  # why lines may persist in the L2 cache after a flush
 
     @abstractmethod
     def arena(self, size: int) -> Arena: ...
@@ -224,10 +225,7 @@ class OnDevice(Judging):
             return super().seconds(call)
 
     def flush(self) -> None:
-        with suppress(ImportError, AttributeError, RuntimeError):
-            from cuda.bindings import driver
-
-            driver.cuCtxResetPersistingL2Cache()
+        self.unreset = _reset_persisting()
         self.scratch += 1
         self.wait()
 
@@ -243,6 +241,17 @@ class OnDevice(Judging):
 
     def users(self) -> set[int]:
         return {one["pid"] for one in self.gpu.replayer.nvml.processes() or []}
+
+
+def _reset_persisting() -> str:
+    """Make the lines that persist in the L2 cache usual ones: why that could not be done, "" if it was."""
+    try:
+        from cuda.bindings import driver
+
+        (code,) = driver.cuCtxResetPersistingL2Cache()
+    except (ImportError, AttributeError, RuntimeError) as error:  # not installed, or no such call in the driver
+        return str(error)
+    return "" if code == driver.CUresult.CUDA_SUCCESS else code.name
 
 
 def judging(timer: Timer) -> Judging:
