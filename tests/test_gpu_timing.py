@@ -21,6 +21,7 @@ from kernelwatch.timing.gpu import Gpu
 from kernelwatch.timing.nvml import Nvml, State
 from kernelwatch.timing.record import Measurement
 from kernelwatch.timing.replay import LOW_CLOCK, REST_S, RETAKES, SHORT_REST_S, Take, clock_mhz, throttled
+from kernelwatch.timing.spent import Spent
 from tests.fake_gpu import SILENT
 
 MIB = 1 << 20
@@ -121,6 +122,7 @@ class Handless(Gpu):
         repeats: int = 1,
     ) -> None:
         self.project = PROJECT
+        self.spent = Spent()
         self.nvml = cast(Nvml, SimpleNamespace(uncorrected_errors=lambda: None))
         self.package = cast(Package, Idle(repeats))
         self.budget = Budget(samples=9, sample_s=sample_s)
@@ -502,6 +504,7 @@ class Stamps(list[str]):
 
 def logged(milliseconds: list[float]) -> tuple[Gpu, Log]:
     gpu: Gpu = object.__new__(Gpu)
+    gpu.spent = Spent()
     log = Log(milliseconds)
     gpu.cupy = gpu.stream = log
     gpu.kernels, gpu.stamps, gpu.nvml_facts = {"stamp": log.stamp}, Stamps(["0", "1"]), {"sm_clock_max_mhz": None}

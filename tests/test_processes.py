@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -48,6 +49,23 @@ def test_what_is_not_finite_never_leaves_a_worker(value: float) -> None:
     with pytest.raises(ValueError, match="not JSON compliant"):
         worker._emit(said, event="cell", measurement={"seconds": value})
     assert said.getvalue() == ""
+
+
+def test_the_time_between_two_measurements_is_kept_with_the_second(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The start of a process before its first cell, and what a cell without a figure took."""
+    times = iter([0.0, 3.0, 3.5, 3.6, 9.0, 10.0])  # made; begin and end, begin, begin and end
+    monkeypatch.setattr(processes, "time", SimpleNamespace(monotonic=lambda: next(times)))
+    three = [Cell("transpose", "c", "float32", (n, 1), "hot", "gpu") for n in (1, 2, 3)]
+    run = Run(PROJECT, three, "gpu", "", BUDGET)
+    for cell, state in zip(three, ("ok", "na", "ok"), strict=True):
+        run._last({"event": "begin", "key": cell.key}, 0, lambda: None)
+        told = {"measurement": {"seconds": 1.0, "spent_s": {"rest": 0.1}}} if state == "ok" else {"reason": "no"}
+        run._last({"event": "cell", "key": cell.key, "state": state, **told}, 0, lambda: None)
+    spent = [run.group.outcomes[cell.key].measurements for cell in three]
+    assert [each[0]["spent_s"] for each in spent if each] == [
+        {"before": 3.0, "rest": 0.1},
+        {"before": 5.5, "rest": 0.1},
+    ]
 
 
 @pytest.mark.parametrize("count", [1, 1000])  # a job that the pipe takes, and one that it does not hold

@@ -36,6 +36,7 @@ from kernelwatch.system import holding
 from kernelwatch.system.files import locked
 from kernelwatch.timing.check import WrongOutput
 from kernelwatch.timing.device import MemoryFault
+from kernelwatch.timing.spent import Spent
 from tests import fake_gpu
 from tests.test_ranks import gone
 
@@ -272,6 +273,7 @@ def device(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Timer]]:
         monkeypatch.setattr(timer, "START", program)
         made = Timer.__new__(Timer)
         made.project, made.tree, made.count, made._running = PROJECT, "/package", count, None
+        made.spent = Spent()
         made.budget, made.seed, made.nvml_facts = Budget(3, 0.1), 7, {"sm_clock_max_mhz": 1980}
         monkeypatch.setattr(made, "_gpus", lambda: ())
         monkeypatch.setattr(made, "canary_seconds", lambda: {"memory": 1.0})

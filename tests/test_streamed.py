@@ -13,6 +13,7 @@ from kernelwatch.extras.streamed.timer import Timer
 from kernelwatch.plan.cells import Cell
 from kernelwatch.plan.devices import Budget
 from kernelwatch.timing.check import WrongOutput
+from kernelwatch.timing.spent import Spent
 
 STREAMED = "streamed"
 CELL = Cell("matmul", "between_grids", "float32", (48, 32, 40), STREAMED, STREAMED)
@@ -54,6 +55,7 @@ class Package:
 def device(product: Callable[[Any, Any, Any], object]) -> Timer:
     streamed: Any = Timer.__new__(Timer)
     streamed.project, streamed.package, streamed.cupy = PROJECT, Package(product), Numpy()
+    streamed.spent = Spent()
     streamed.budget, streamed.random = Budget(3, 0.0), np.random.default_rng(5)
     streamed.nvml = SimpleNamespace(state=lambda: STATE, uncorrected_errors=lambda: None)
     streamed.canary_seconds = lambda: {"memory": 1.0}

@@ -6,6 +6,7 @@ import random
 import statistics
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Generator
 from contextlib import suppress
 from dataclasses import asdict, replace
@@ -21,6 +22,7 @@ from kernelwatch.system import cache
 from kernelwatch.system.patience import Patience, Stuck, output
 from kernelwatch.timing import cpu, nvml
 from kernelwatch.timing.record import CellState, Facts, Measurement
+from kernelwatch.timing.spent import DIGITS
 
 ENDLESS_S = 600.0  # a worker that works for this long and sends nothing has an endless cell, or a very slow one
 END_S = 20.0  # for a process to end that closed its output or was killed: only a driver that hangs holds it for longer
@@ -105,6 +107,7 @@ class Run:
         self.broken = False  # nothing can be measured, since the measured package cannot be imported
         self.note: Callable[[str], None] = lambda message: print(message, file=sys.stderr, flush=True)
         self._done, self._begun = 0, ""  # of the running worker: the cells it finished, the cell it is measuring
+        self._ended_at, self._before_s = time.monotonic(), 0.0  # of the last measurement, and from there to this one
         self.workers = workers or workers_of(project, tree, device)
         self.alone = alone
         self._early = device in AHEAD  # a process imports what its rungs need before it holds the device's lock
@@ -236,7 +239,7 @@ class Run:
                     facts["neighbors"] = neighbors
                 self.group.facts = facts
             case "begin":
-                self._begun = event["key"]
+                self._begun, self._before_s = event["key"], time.monotonic() - self._ended_at
             case "cell":
                 self._note(event, process)
                 self._begun = ""
@@ -269,6 +272,9 @@ class Run:
         if event["state"] == "ok":
             result.state, result.reason = "ok", ""
             measurement = cast(Measurement, {"process": process} | event["measurement"])
+            if "spent_s" in measurement:
+                measurement["spent_s"] = {"before": round(self._before_s, DIGITS)} | measurement["spent_s"]
+            self._ended_at = time.monotonic()
             result.measurements.append(measurement)
         else:  # one wrong result is enough: it invalidates what other processes measured
             result.state, result.reason = event["state"], event["reason"]

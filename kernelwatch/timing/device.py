@@ -42,6 +42,7 @@ class RunDevice(Replayer):
     def measure(self, cell: Cell) -> Measurement:
         """Measure a cell once. Raises: MemoryFault if its operands, or its code, may have changed meanwhile; what the
         kind of device raises."""
+        self.spent.begin()
         gpus = self._gpus()
         before = [gpu.uncorrected_errors() for gpu in gpus]
         measurement = self._measure(cell)
@@ -52,6 +53,7 @@ class RunDevice(Replayer):
         new = sum(max(0, late - early) for early, late in known)
         if new:
             raise MemoryFault(f"{new} uncorrected ECC errors in the GPU's memory while it was measured")
+        measurement["spent_s"] = self.spent.seconds()
         return measurement
 
     def _gpus(self) -> Sequence[Nvml]:

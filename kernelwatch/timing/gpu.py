@@ -24,6 +24,7 @@ from kernelwatch.timing.device import RunDevice
 from kernelwatch.timing.launch import Calls, Direct, Noted, Returning, bind, current
 from kernelwatch.timing.record import Measurement, quartiles
 from kernelwatch.timing.replay import FILLS, Graph, Take
+from kernelwatch.timing.spent import spends
 
 ROTATION = 4  # cold: the buffers together are at least this many times the L2 cache
 HOT_ROTATION = 0.25  # hot: the buffers together are this share of the L2 cache, or one set of buffers if that is larger
@@ -114,6 +115,7 @@ class Gpu(RunDevice):
         arrays = [self._view(slot * size + start, array) for start, array in zip(starts, operands.arrays, strict=True)]
         return arrays[: len(operands.inputs)], arrays[len(operands.inputs) :]
 
+    @spends("fill")
     def _fill(self, cell: Cell) -> None:
         """Fill all buffers of the cell with random numbers in the format of its first input; then fill each input that
         has another format or values of its own."""
@@ -195,6 +197,7 @@ class Gpu(RunDevice):
         launch = bind(kernel, rung, self._operands_of(cell), inputs, outs)
         return launch, launch.identity
 
+    @spends("check")
     def _check(self, cell: Cell, launch: Callable[[], object], known: bool) -> tuple[Take, float]:
         """Run a cell for the first time, and check it, unless it is `known` to have been right in an earlier process:
         what is timed is checked afterwards in each.
@@ -217,6 +220,7 @@ class Gpu(RunDevice):
         if computes.exact_bits:
             self._derive(cell, exact=True, slot=slot)
 
+    @spends("check")
     def _checked(self, cell: Cell, launch: Graph, how: str = "") -> Take:
         """Run a launch over the first set of buffers, whose outputs are poisoned before, and check what it wrote, also
         after its output.
@@ -244,6 +248,7 @@ class Gpu(RunDevice):
         if beyond := np.count_nonzero(guard.get(stream=self.stream) != GUARD):
             raise WrongOutput(f"{cell.name} wrote {beyond} of the {GUARD_BYTES} bytes after its output{how}")
 
+    @spends("check")
     def _check_afterwards(self, cell: Cell, launches: list[Callable[[], object]], timed: Graph) -> None:
         """Run what was timed once more, and check what it wrote over one of the sets of buffers, which nobody can know
         before. Raises: WrongOutput."""
@@ -326,6 +331,7 @@ class Gpu(RunDevice):
         runtime.memcpyAsync(copied.data.ptr, array.data.ptr, array.nbytes, to_device, self.stream.ptr)
         return copied.view(array.dtype).reshape(array.shape)
 
+    @spends("capture")
     def _captured(self, cell: Cell, launch: Callable[[], object]) -> Graph | None:
         """A graph of one launch, which may never be launched; None if it cannot be captured.
 
@@ -394,6 +400,7 @@ class Gpu(RunDevice):
         fitting = round(self.budget.samples * self.budget.sample_s / (once * count * replays))
         return count, replays, min(self.budget.samples, max(SAMPLES_LEAST, fitting))
 
+    @spends("host loop")
     def _host_loop_seconds(self, launch: Callable[[], object], replayed: float) -> float:
         """The median seconds per launch of a loop of the host over one set of buffers, including the final wait.
 
@@ -423,6 +430,7 @@ class Gpu(RunDevice):
                 f"{self.cupy.cuda.runtime.memGetInfo()[0] >> 20} MiB are free"
             )
 
+    @spends("load")
     def _loaded(self, cell: Cell) -> Kernel | None:
         """The kernel of a cell; None for a reference line. Raises: NotHere, Absent; what the package raises."""
         rung = usage.declared(self.project, cell)
@@ -442,6 +450,7 @@ class Gpu(RunDevice):
         """`count` launches, in turn from `launches`: a graph, or calls by the host if the cell cannot be captured."""
         return self._graph_of(launches, count) if self._once else Calls(launches, count)
 
+    @spends("capture")
     def _graph_of(self, launches: list[Callable[[], object]], count: int) -> Graph:
         """A graph of launches. Those that return their outputs allocate them within the capture: such a graph has
         memory of its own."""
@@ -457,7 +466,8 @@ class Gpu(RunDevice):
         repeats = 1 if cell.reference else self.package.repeats(cell.op, cell.rung)
         with current(self.stream):
             self._fill(cell)
-            bound = [self._bind(cell, kernel, slot) for slot in range(self._slots(cell))]
+            with self.spent.on("bind"):
+                bound = [self._bind(cell, kernel, slot) for slot in range(self._slots(cell))]
             launches = [launch for launch, _ in bound]
             self._returns = isinstance(launches[0], Returning)
             if self._returns:
@@ -508,6 +518,7 @@ class Gpu(RunDevice):
                 self._check_afterwards(cell, launches[:slots], timed)
         return measurement
 
+    @spends("look")
     def _look(self, cell: Cell, launch: Callable[[], object], measurement: Measurement) -> None:
         """Note what a launch runs and allocates, after it was timed; check what its graph does. Raises: WrongOutput."""
         of_sources = getattr(launch, "of_sources", False)

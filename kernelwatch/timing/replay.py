@@ -23,6 +23,7 @@ from kernelwatch.plan.problem import Array
 from kernelwatch.system import cache
 from kernelwatch.timing.launch import Calls
 from kernelwatch.timing.nvml import POWER_CAP, Nvml, State, limits
+from kernelwatch.timing.spent import Spent, spends
 
 SLOW_CLOCK = 0.75  # of the highest SM clock: a sample below it counts as throttled
 RETAKES = 3
@@ -95,6 +96,7 @@ class Replayer:
 
         self.cupy = cupy
         self.nvml = nvml
+        self.spent = Spent()
         device = cupy.cuda.Device()
         self.nvml_facts = self.nvml.facts()
         self.properties = cupy.cuda.runtime.getDeviceProperties(device.id)
@@ -132,6 +134,7 @@ class Replayer:
 
     # --- graphs and canaries -----------------------------------------------------------------------------------
 
+    @spends("capture")
     def graph(self, launches: list[Callable[[], object]], nodes: int) -> Graph:
         """A graph of `nodes` launches, in turn from `launches`; all of them must have been compiled before.
 
@@ -167,6 +170,7 @@ class Replayer:
         launch()
         return self.graph([launch], CANARY_NODES)
 
+    @spends("canary")
     def canary_seconds(self) -> dict[str, float]:
         """Canary -> the seconds that its graph takes now."""
         with self.stream:
@@ -185,6 +189,7 @@ class Replayer:
             with self.stream, self.cupy.cuda.using_allocator(self.pool.malloc):
                 self.cupy.sort(self.unsorted)
 
+    @spends("replay")
     def replay(
         self,
         graph: Graph,
@@ -244,7 +249,7 @@ class Replayer:
         """
         slices: list[Take] = []
         for _ in range(samples):
-            time.sleep(rest_s / samples)
+            self.rest(rest_s / samples)
             slices.append(self.take(graph, replays, nodes, 1, lead_in))
         clocks = [one["clock64_mhz"] for one in slices if one["clock64_mhz"]]
         clock = statistics.median(clocks) if clocks else None
@@ -267,6 +272,12 @@ class Replayer:
         clock that these launches are known to have, if that is lower."""
         clock = taken["clock64_mhz"]
         return bool(clock) and clock < share * min(self.best_clock_mhz, own_mhz)  # type: ignore[operator]
+
+    @spends("rest")
+    def rest(self, seconds: float) -> None:
+        """Leave the GPU idle."""
+        if seconds:
+            time.sleep(seconds)
 
     def rest_s(self, mhz: float | None, limits: Sequence[str] = ()) -> float:
         """The seconds to rest before launches that run at this SM clock, or met limits; 0 at the highest clock."""
@@ -305,8 +316,7 @@ class Replayer:
     ) -> Take:
         if rest_s == REST_S and samples >= SLICED_LEAST:
             return self.take_sliced(rest_s, graph, replays, nodes, samples, lead_in)
-        if rest_s:
-            time.sleep(rest_s)
+        self.rest(rest_s)
         return self.take(graph, replays, nodes, samples, lead_in)
 
     def _held_down(self, taken: Take, own_mhz: float, rest_s: float, before_mhz: float) -> bool:
