@@ -379,11 +379,15 @@ class Gpu(RunDevice):
         # Each time hot buffers are loaded into the L2 cache, they settle there in one of several ways, whose times
         # differ by some percent. So every sample loads them again, and the mean counts.
         rounds = samples if cell.cache == "hot" else 1
-        taken, graph = [], None
-        for _ in range(rounds):
+        taken: list[Take] = []
+        graph, own_mhz = None, self._own_mhz(cell)
+        for at in range(rounds):
             self._fill(cell)
             graph = self._queued(launches, count)
-            taken.append(self.take_quietly(graph, replays, count, samples // rounds, own_mhz=self._own_mhz(cell)))
+            # The first round comes after what ran before, the others after these launches: as slices of one take.
+            share = 1 / rounds if at else 1.0
+            taken.append(self.take_quietly(graph, replays, count, samples // rounds, own_mhz=own_mhz, share=share))
+            own_mhz = min(own_mhz, taken[0]["clock64_mhz"] or math.inf)
         return taken, graph
 
     def _replayed_once(self, launches: list[Callable[[], object]], once: float) -> float:

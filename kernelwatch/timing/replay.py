@@ -33,7 +33,9 @@ STEADY_CLOCK = 0.996
 LOWERED_CLOCK = 0.99  # of the highest SM clock seen in the process: what stays below it is told as lowered
 RISES = 0.0025  # of the highest SM clock: from one take to the next, so much is no noise of power control
 SHORT_REST_S = 0.03  # lets go the step that work on tensor cores takes the clock down at once
-POWER_CLOCK = 0.93  # of the highest SM clock seen in the process: below it, the power limit holds the clock down
+# Of the highest SM clock seen in the process: below it, the power limit holds the clock down. From here to 0.93 the
+# limit was met as seldom as at the highest clock: there it is tensor cores alone (docs/research/measuring.md).
+POWER_CLOCK = 0.90
 REST_S = 0.1  # lets power control settle, which hunts around its limit after work that reached it
 SLICED_LEAST = 5  # samples: the first one or two after a rest may show what ran before, and the median leaves them out
 CLOCK_NS_LEAST = 1_000_000  # the GPU's nanosecond counter moves in steps: over a shorter time the clock is too coarse
@@ -293,6 +295,7 @@ class Replayer:
         samples: int,
         lead_in: tuple[Graph, ...] = (),
         own_mhz: float = math.inf,
+        share: float = 1.0,
     ) -> Take:
         """As `take`, but after a rest if something holds the SM clock down, and marked if it stays low.
 
@@ -301,8 +304,9 @@ class Replayer:
         time again, which they do not while power control hunts around its limit. At the power limit each sample has
         its share of the rest before it, if there are enough samples: back to back, long ones reach the limit again.
         `own_mhz`: the clock of these launches if it is known, such as from other processes; the rest then comes first.
+        `share`: of that rest, less if only the same launches ran since a whole one.
         """
-        before, rest, retakes = math.inf, self.rest_s(own_mhz), 0
+        before, rest, retakes = math.inf, share * self.rest_s(own_mhz), 0
         taken = self._rested(rest, graph, replays, nodes, samples, lead_in)
         while retakes < RETAKES and self._held_down(taken, own_mhz, rest, before):
             before = taken["clock64_mhz"] or 0.0
