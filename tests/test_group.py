@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import math
 import os
 import signal
 import subprocess
@@ -13,8 +14,10 @@ from pathlib import Path
 import pytest
 
 from benchmarks.project import PROJECT
+from kernelwatch.detect.testing import FLOOR
+from kernelwatch.history import records
 from kernelwatch.plan.cells import Cell
-from kernelwatch.run import group
+from kernelwatch.run import group, outcome
 from kernelwatch.run.outcome import Group, Outcome, group_of, read
 from kernelwatch.run.processes import Run
 from kernelwatch.system.options import Options
@@ -69,7 +72,7 @@ def test_a_slow_cell_is_left_to_fewer_processes(seconds: float, enough: int | No
 
 @pytest.mark.parametrize(
     ("spread", "launch_spread", "enough"),
-    [(0.0, None, 3), (0.0003, None, 3), (0.0007, None, 4), (0.01, None, None), (0.0, 0.0, 3), (0.0, 0.01, None)],
+    [(0.0, None, 3), (0.0014, None, 3), (0.002, None, 4), (0.01, None, None), (0.0, 0.0, 3), (0.0, 0.01, None)],
 )
 def test_a_cell_that_is_known_well_needs_no_further_process(
     spread: float, launch_spread: float | None, enough: int | None
@@ -82,6 +85,15 @@ def test_a_cell_that_is_known_well_needs_no_further_process(
         if launch_spread is not None:
             measurement["launch_seconds"] = 1e-6 * (1 + launch_spread * (process % 2))
         outcome.measurements.append(measurement)
+
+
+def test_a_cell_is_known_well_if_detection_could_report_no_smaller_change() -> None:
+    """And as the records say it: one formula."""
+    assert outcome.FINE == FLOOR
+    taken: list[Measurement] = [{"process": at, "seconds": 1e-5 * (1 + 0.001 * at)} for at in range(4)]
+    known = Outcome("ok", measurements=taken)
+    assert known.detectable() == records.measured("copy/a float32 8 cold", known).detectable
+    assert Outcome("ok", measurements=taken[:2]).detectable() == math.inf
 
 
 def test_a_process_measures_a_cell_once() -> None:

@@ -34,7 +34,7 @@ def history(random: np.random.Generator, within: float, between: float, step: fl
     return points, statistics.mean(counts)
 
 
-@pytest.mark.parametrize(("within", "fewest"), [(0.0003, 3.5), (0.0007, 5.0), (0.0015, 6.0)])
+@pytest.mark.parametrize(("within", "fewest"), [(0.0003, 3.1), (0.0007, 3.5), (0.0015, 5.0), (0.003, 6.0)])
 @pytest.mark.parametrize("between", [0.0, 0.001])
 def test_nothing_is_flagged_for_having_been_measured_less(within: float, fewest: float, between: float) -> None:
     random = np.random.default_rng(5)

@@ -15,7 +15,7 @@ from kernelwatch.run import outcome as outcomes
 from kernelwatch.run.outcome import Outcome
 from kernelwatch.system.errors import UserError
 from kernelwatch.system.files import read_regular
-from kernelwatch.system.student import quantile
+from kernelwatch.system.student import detectable, quantile
 from kernelwatch.timing import clocks
 from kernelwatch.timing.record import CellState, Facts, Measurement, number
 
@@ -125,13 +125,9 @@ class Measured:
 
     @property
     def detectable(self) -> float:
-        """The minimum detectable change: the smallest relative change that a comparison with another such run shows
-        in 19 cases of 20, at a false-alarm rate of 1 in 100 (two-sided t-test of n processes each)."""
+        """The minimum detectable change, in a comparison with another such run; NaN with fewer than two processes."""
         n = len(self.seconds)
-        if n < 2:
-            return math.nan
-        freedom = 2 * n - 2
-        return (quantile(0.995, freedom) + quantile(0.95, freedom)) * math.sqrt(2 / n) * self.spread
+        return detectable(self.spread, n) if n > 1 else math.nan
 
 
 @dataclass(frozen=True)

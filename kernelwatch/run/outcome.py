@@ -14,9 +14,9 @@ from kernelwatch.timing.record import CellState, Facts, Measurement
 
 # Slow cells are steady and expensive, so fewer processes suffice: seconds per pass -> processes.
 ENOUGH = {0.2: 2, 0.005: 3}
-# A cell whose figures are known this well needs no further process: the half-width of the 95 % interval of the mean
-# over the processes, relative to the mean. Fewer processes than LEAST could agree by chance.
-NARROW = 0.001
+# A cell needs no further process if two such runs would show a change as small as the smallest that detection reports
+# (FLOOR of detect/testing.py). Fewer processes than LEAST could agree by chance.
+FINE = 0.005
 LEAST = 3
 JUDGED = ("seconds", "launch_seconds")
 
@@ -45,17 +45,16 @@ class Outcome:
             return self.state == "waiting"
         if any(measurement["process"] == process for measurement in self.measurements):
             return False
-        return len(self.measurements) < enough and self.half_width() > NARROW
+        return len(self.measurements) < enough and self.detectable() > FINE
 
-    def half_width(self) -> float:
-        """The half-width of the 95 % interval of the mean over the processes, relative to the mean: that of the figure
-        that is known least. Infinite as long as few processes have measured the cell."""
-        widths = []
+    def detectable(self) -> float:
+        """The minimum detectable change (system/student.py) of the figure that is known least. Infinite as long as few
+        processes have measured the cell."""
+        changes = []
         for values in ([*self.by_process(name).values()] for name in JUDGED):
             if len(values) >= LEAST and (mean := statistics.mean(values)) > 0:
-                error = statistics.stdev(values) / math.sqrt(len(values))
-                widths.append(student.quantile(0.975, len(values) - 1) * error / mean)
-        return max(widths, default=math.inf)
+                changes.append(student.detectable(statistics.stdev(values) / mean, len(values)))
+        return max(changes, default=math.inf)
 
     def by_process(self, name: str) -> dict[int, float]:
         """Process -> one number of its measurement ("seconds", ...); processes without this number are left out."""

@@ -30,7 +30,7 @@ from kernelwatch.identity import comparisons, debt
 from kernelwatch.report.arguments import Parser
 from kernelwatch.report.markdown import table
 from kernelwatch.report.texts import percent
-from kernelwatch.run.outcome import LEAST, NARROW
+from kernelwatch.run.outcome import FINE, LEAST
 from kernelwatch.timing.clocks import odd
 from kernelwatch.timing.replay import STEADY_CLOCK
 from lab.figures import write_block
@@ -164,7 +164,8 @@ def taken_s(durations: Mapping[str, float], ops: Sequence[str]) -> float:
 
 def by_minutes(paths: Sequence[Path]) -> str:
     """A row for each record of a full run: how long its GPU cells took, all together and each measurement; and how well
-    the figures are known for that: the half-widths of their 95 % intervals, and the share of those that end a cell."""
+    the figures are known for that: the half-widths of their 95 % intervals, and the share of cells whose minimum
+    detectable change is FINE or less."""
     rows = []
     for path in paths:
         record = read(path)
@@ -180,8 +181,9 @@ def by_minutes(paths: Sequence[Path]) -> str:
         widths = [(cell.interval[1] - cell.interval[0]) / 2 / cell.median_s for cell in cells if len(cell.seconds) > 1]
         middle, most, _ = quantiles(widths)
         row = [record.commit, path.parent.name.partition(".")[0], str(len(cells)), str(count), *told]
-        rows.append([*row, middle, most, percent(sum(width <= NARROW for width in widths) / len(widths), 0)])
-    header = ["", "GPU", "cells", "measurements", "minutes", "a measurement", "interval", "90 %", "narrow"]
+        fine = sum(cell.detectable <= FINE for cell in cells if len(cell.seconds) > 1)
+        rows.append([*row, middle, most, percent(fine / len(widths), 0)])
+    header = ["", "GPU", "cells", "measurements", "minutes", "a measurement", "interval", "90 %", "fine"]
     return table(header, rows)
 
 
