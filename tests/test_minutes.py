@@ -1,0 +1,148 @@
+"""What a full run spends its time on, and what other rules would cost (scripts/lab/minutes)."""
+
+import dataclasses
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kernelwatch.history.records import Measured, measured
+from kernelwatch.run.outcome import Outcome
+from kernelwatch.timing.record import Measurement
+from kernelwatch.timing.replay import REST_S, SHORT_REST_S
+from lab import minutes
+from lab.minutes import NOW, SAMPLES, WHOLE, Rule
+
+HIGHEST, POWER, TENSOR = 1980.0, 1600.0, 1800.0  # MHz: the highest clock, at the power limit, of tensor cores
+STEADY, NOISY = (1e-5, 1.0001e-5, 1.0002e-5, 1e-5, 1e-5, 1e-5), (1e-5, 1.02e-5, 0.98e-5, 1.02e-5, 0.98e-5, 1e-5)
+
+
+def cell(seconds: tuple[float, ...] = STEADY, mhz: float = HIGHEST, retakes: int = 0, cache: str = "cold") -> Measured:
+    """A cell; `retakes`: of its first process."""
+    taken: list[Measurement] = [
+        {"process": at, "seconds": each, "clock64_mhz": mhz, "launches": 1000, "retakes": 0 if at else retakes}
+        for at, each in enumerate(seconds)
+    ]
+    return measured(f"copy/a float32 8 {cache}", Outcome("ok", "", taken), "copy gpu")
+
+
+def run(*cells: Measured, each_s: float = 0.05) -> minutes.Run:
+    """A run whose measurements take `each_s` beyond what is modeled."""
+    made = minutes.Run([*cells], HIGHEST, 0.0)
+    count = sum(len(one.seconds) for one in cells)
+    return dataclasses.replace(made, seconds=count * (each_s - made.unexplained_s()))
+
+
+@pytest.mark.parametrize(
+    ("mhz", "cache", "before", "now"),
+    [
+        (HIGHEST, "cold", 0.0, 0.0),
+        (POWER, "cold", REST_S, REST_S),
+        (TENSOR, "cold", REST_S, SHORT_REST_S),
+        (POWER, "hot", SAMPLES * REST_S, (2 - 1 / SAMPLES) * REST_S),
+        (TENSOR, "hot", SAMPLES * REST_S, (2 - 1 / SAMPLES) * SHORT_REST_S),
+    ],
+)
+def test_a_later_process_rests_before_the_clock_that_is_known(
+    mhz: float, cache: str, before: float, now: float
+) -> None:
+    one = cell(mhz=mhz, cache=cache)
+    assert WHOLE.rested(one, 1, HIGHEST) == pytest.approx((before, 0.0))
+    assert NOW.rested(one, 1, HIGHEST) == pytest.approx((now, 0.0))
+
+
+def test_the_first_process_rests_before_what_it_takes_again() -> None:
+    assert WHOLE.rested(cell(mhz=POWER, retakes=2), 0, HIGHEST) == pytest.approx((0.0, 2 * REST_S))
+    hot = cell(mhz=POWER, retakes=SAMPLES, cache="hot")  # each settling; now the first one's clock spares the others
+    assert WHOLE.rested(hot, 0, HIGHEST) == pytest.approx((0.0, SAMPLES * REST_S))
+    assert NOW.rested(hot, 0, HIGHEST) == pytest.approx(((1 - 1 / SAMPLES) * REST_S, REST_S))
+
+
+def test_the_parts_of_a_run_add_up_to_it() -> None:
+    made = run(cell(mhz=POWER, retakes=1), cell(NOISY, cache="hot"), each_s=0.05)
+    assert made.unexplained_s() == pytest.approx(0.05)
+    rows = [[text.strip() for text in line.strip("|").split("|")] for line in minutes.by_part(made).splitlines()[2:]]
+    assert rows[0] == ["measurements", "2", "4", "6", "12", ""]
+    assert rows[1][:5] == ["rest", "0 s", "0 s", "0 s", "0 s"]
+    assert (rows[-2][-1], rows[-1][-1]) == ("50 ms", f"{made.seconds / 12 * 1e3:.0f} ms")
+
+
+def test_a_rule_ends_a_cell_and_what_it_lacks_is_drawn() -> None:
+    made = run(cell(), dataclasses.replace(cell(NOISY), key="copy/b float32 8 cold"))
+    for rule, steady, noisy in (
+        (Rule("as in a run"), 3, 6),
+        (Rule("4 at least", least=4), 4, 6),
+        (Rule("8 at most", most=8), 3, 8),
+        (Rule("an interval of 0.02 %", narrow=0.0002), 4, 6),
+        (Rule("any interval", narrow=1.0), 3, 3),
+    ):
+        seconds, cells = minutes.applied(rule, made)
+        assert [len(one.seconds) for one in cells.values()] == [steady, noisy], rule.title
+        assert seconds > 0.05 * (steady + noisy)
+    assert next(iter(cells.values())).seconds == STEADY[:3]
+
+
+def test_the_cost_of_a_launch_must_be_known_as_well() -> None:
+    known = cell(STEADY[:3])
+    taken = [{**one, "launch_seconds": 1e-6 * (1 + at / 10)} for at, one in enumerate(known.measurements)]
+    for rule in (Rule("as in a run"), Rule("an interval of 0.1 %", narrow=0.001)):
+        assert rule.ends(known.measurements)
+        assert not rule.ends(taken)  # type: ignore[arg-type]
+
+
+def test_wider_is_counted_in_the_cells_of_both_records() -> None:
+    old = {"a": cell(STEADY), "b": cell(NOISY), "c": cell(STEADY[:1])}
+    assert minutes.wider({"a": cell(NOISY), "b": cell(STEADY), "c": cell(NOISY), "d": cell(NOISY)}, old) == 0.5
+    assert minutes.wider({"a": cell(NOISY), "b": cell(STEADY)}, old, beyond=0.1) == 0.0
+    assert math.isnan(minutes.wider({"d": cell(NOISY)}, old))
+
+
+def test_measurements_say_what_they_spent_their_time_on() -> None:
+    assert minutes.spent([cell()]) == ""
+    told = cell(STEADY[:2])
+    for at, one in enumerate(told.measurements):
+        one["spent_s"] = {"before": 4.0 - 4 * at, "rest": 0.5}
+    assert [line.split("|")[1:4] for line in minutes.spent([told]).splitlines()[2:]] == [
+        [" before ", " 4 s ", " 2000 ms "],
+        [" rest ", " 1 s ", " 500 ms "],
+    ]
+
+
+def test_a_pair_is_measured_by_two_harnesses_and_a_side_may_follow_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    harnesses: list[str] = []
+
+    def measure(harness: Path, _tree: Path, commit: str, label: str, out: Path, _only: str) -> tuple[Path, float]:
+        harnesses.append(label)
+        lines: list[dict[str, Any]] = [{"group": "copy gpu", "record": "run", "facts": {}}]
+        one = cell(STEADY if label == "after" else NOISY)
+        taken: list[Any] = [{**each, "spent_s": {"rest": 0.5}} for each in one.measurements]
+        told = {"key": one.key, "state": "ok", "reason": "", "visits": taken}
+        lines.append({"group": "copy gpu", "record": "cell", **told})
+        path = out / f"{commit[:8]}-{label}.facts.jsonl"
+        path.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+        return path, {"before": 600.0, "after": 300.0}[label]
+
+    monkeypatch.setattr(minutes, "measure", measure)
+    monkeypatch.setattr(minutes, "_git", lambda *arguments: "12345678" if arguments[0] == "rev-parse" else "")
+    minutes.main(["--pair", "HEAD~1", "--out", str(tmp_path), "--side", "before"])
+    assert "before: 10.0 minutes" in (said := capsys.readouterr().out)
+    assert "wider" not in said
+    minutes.main(["--pair", "HEAD~1", "--out", str(tmp_path), "--side", "after"])
+    said = capsys.readouterr().out
+    assert harnesses == ["before", "after"]
+    assert "| before | 10.0 | 1 | 6 | 1.88 % |" in said
+    assert "| after | 5.0 | 1 | 6 | 0.01 % |" in said
+    assert f"--aa {tmp_path}/12345678-before.facts.jsonl {tmp_path}/12345678-after.facts.jsonl" in said
+    assert "| rest | 3 s | 500 ms |" in said
+
+
+def test_the_page_has_the_tables_of_the_records() -> None:
+    page = minutes.PAGE.read_text(encoding="utf-8")
+    runs, olds = minutes.runs(), minutes.olds()
+    assert minutes.by_part(runs[minutes.RECORD]) in page
+    assert minutes.by_band(runs) in page
+    assert minutes.by_rule(runs[minutes.RECORD], olds) in page
