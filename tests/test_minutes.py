@@ -115,7 +115,10 @@ def test_a_pair_is_measured_by_two_harnesses_and_a_side_may_follow_later(
 ) -> None:
     harnesses: list[str] = []
 
-    def measure(harness: Path, _tree: Path, commit: str, label: str, out: Path, _only: str) -> tuple[Path, float]:
+    def measure(
+        harness: Path, tree: Path, commit: str, label: str, out: Path, only: str, quick: bool = False
+    ) -> tuple[Path, float]:
+        assert quick is (label == "warm")
         harnesses.append(label)
         lines: list[dict[str, Any]] = [{"group": "copy gpu", "record": "run", "facts": {}}]
         one = cell(STEADY if label == "after" else NOISY)
@@ -124,16 +127,16 @@ def test_a_pair_is_measured_by_two_harnesses_and_a_side_may_follow_later(
         lines.append({"group": "copy gpu", "record": "cell", **told})
         path = out / f"{commit[:8]}-{label}.facts.jsonl"
         path.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
-        return path, {"before": 600.0, "after": 300.0}[label]
+        return path, {"before": 600.0, "after": 300.0}.get(label, 60.0)
 
     monkeypatch.setattr(minutes, "measure", measure)
     monkeypatch.setattr(minutes, "_git", lambda *arguments: "12345678" if arguments[0] == "rev-parse" else "")
-    minutes.main(["--pair", "HEAD~1", "--out", str(tmp_path), "--side", "before"])
+    minutes.main(["--pair", "HEAD~1", "--out", str(tmp_path), "--side", "before", "--warm"])
     assert "before: 10.0 minutes" in (said := capsys.readouterr().out)
     assert "wider" not in said
     minutes.main(["--pair", "HEAD~1", "--out", str(tmp_path), "--side", "after"])
     said = capsys.readouterr().out
-    assert harnesses == ["before", "after"]
+    assert harnesses == ["warm", "before", "after"]
     assert "| before | 10.0 | 1 | 6 | 1.88 % |" in said
     assert "| after | 5.0 | 1 | 6 | 0.01 % |" in said
     assert f"--aa {tmp_path}/12345678-before.facts.jsonl {tmp_path}/12345678-after.facts.jsonl" in said

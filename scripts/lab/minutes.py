@@ -60,10 +60,10 @@ from benchmarks.project import PROJECT
 from kernelwatch.run import group
 from kernelwatch.system.options import Options
 
-tree, facts, only = sys.argv[1:]
+tree, facts, only, quick = sys.argv[1:]
 ops = [problem.name for problem in PROJECT.problems]
 for op in ops:
-    group.measure(PROJECT, op, "gpu", Options(tree=tree, facts=facts, only=only), together=ops)
+    group.measure(PROJECT, op, "gpu", Options(bool(quick), tree=tree, facts=facts, only=only), together=ops)
 """
 
 
@@ -346,14 +346,16 @@ def by_rule(run: Run, olds: Mapping[str, Mapping[str, Measured]]) -> str:
 # --- before and after, on a GPU ------------------------------------------------------------------------------------
 
 
-def measure(harness: Path, tree: Path, commit: str, label: str, out: Path, only: str) -> tuple[Path, float]:
+def measure(
+    harness: Path, tree: Path, commit: str, label: str, out: Path, only: str, quick: bool = False
+) -> tuple[Path, float]:
     """Measure all GPU cells of a tree by the harness of a checkout; the sidecar, and the seconds. `commit`: the tree's.
 
     Raises: CalledProcessError.
     """
     with tempfile.TemporaryDirectory(prefix="kernelwatch-") as facts:
         began = time.monotonic()
-        subprocess.run([sys.executable, "-c", MEASURE, str(tree), facts, only], cwd=harness, check=True)
+        subprocess.run([sys.executable, "-c", MEASURE, str(tree), facts, only, "1" * quick], cwd=harness, check=True)
         seconds = time.monotonic() - began
         lines = "".join(path.read_text(encoding="utf-8") for path in sorted(Path(facts).glob("*.jsonl")))
     path = out / f"{commit[:8]}-{label}.facts.jsonl"
@@ -376,9 +378,10 @@ def compared(before: Record, after: Record, seconds: Mapping[str, float]) -> str
     return table([*head, "0.5 % is detectable"], rows)
 
 
-def pair(commit: str, out: Path, only: str, sides: Sequence[str]) -> None:
+def pair(commit: str, out: Path, only: str, sides: Sequence[str], warm: bool = False) -> None:
     """Measure HEAD by the harness of a commit and by that of HEAD, and print how they compare. A side that is not among
-    `sides` is taken from `out`, where an earlier call left it. Raises: CalledProcessError."""
+    `sides` is taken from `out`, where an earlier call left it. `warm`: look at a few cells first, so that no side pays
+    for compiling. Raises: CalledProcessError."""
     out.mkdir(parents=True, exist_ok=True)
     head = _git("rev-parse", "HEAD")
     for label, harness in (("before", _git("rev-parse", commit)), ("after", head)):
@@ -388,7 +391,11 @@ def pair(commit: str, out: Path, only: str, sides: Sequence[str]) -> None:
             for name, at in (("harness", harness), ("tree", head)):
                 _git("clone", "-q", str(ROOT), f"{temporary}/{name}")
                 _git("-C", f"{temporary}/{name}", "checkout", "-q", at)
-            path, seconds = measure(Path(temporary, "harness"), Path(temporary, "tree"), head, label, out, only)
+            folders = Path(temporary, "harness"), Path(temporary, "tree")
+            if warm:
+                measure(*folders, head, "warm", out, only, quick=True)
+                warm = False
+            path, seconds = measure(*folders, head, label, out, only)
         (out / f"{label}.json").write_text(json.dumps({"seconds": seconds, "path": path.name}), encoding="utf-8")
         print(f"{label}: {seconds / 60:.1f} minutes", flush=True)
     told: dict[str, Any] = {}
@@ -417,12 +424,14 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument(
         "--side", choices=("before", "after"), help="with --pair: only this side, beside the kept other"
     )
+    parser.add_argument("--warm", action="store_true", help="with --pair: compile first, by a quick look at the cells")
     parser.add_argument("--out", type=Path, default=ROOT / ".asv" / "minutes", help="with --pair: for the sidecars")
     add_selection(parser, "with --pair: only some cells")
     options = parser.parse_args(arguments)
     if options.pair:
         try:
-            pair(options.pair, options.out, selected(options), [options.side] if options.side else ["before", "after"])
+            sides = [options.side] if options.side else ["before", "after"]
+            pair(options.pair, options.out, selected(options), sides, options.warm)
         except subprocess.CalledProcessError as error:
             print(f"scripts/lab/minutes: {error}", file=sys.stderr)
             return CANNOT
