@@ -13,7 +13,7 @@ from kernelwatch.run.outcome import Outcome
 from kernelwatch.timing.record import Measurement
 from kernelwatch.timing.replay import REST_S, SHORT_REST_S
 from lab import minutes
-from lab.minutes import NOW, SAMPLES, WHOLE, Rule
+from lab.minutes import NONE, NOW, SAMPLES, WHOLE, Rule
 
 HIGHEST, POWER, TENSOR = 1980.0, 1600.0, 1800.0  # MHz: the highest clock, at the power limit, of tensor cores
 STEADY, NOISY = (1e-5, 1.0001e-5, 1.0002e-5, 1e-5, 1e-5, 1e-5), (1e-5, 1.02e-5, 0.98e-5, 1.02e-5, 0.98e-5, 1e-5)
@@ -51,6 +51,7 @@ def test_a_later_process_rests_before_the_clock_that_is_known(
     one = cell(mhz=mhz, cache=cache)
     assert WHOLE.rested(one, 1, HIGHEST) == pytest.approx((before, 0.0))
     assert NOW.rested(one, 1, HIGHEST) == pytest.approx((now, 0.0))
+    assert NONE.rested(one, 1, HIGHEST) == NONE.rested(cell(mhz=mhz, retakes=3), 0, HIGHEST) == (0.0, 0.0)
 
 
 def test_the_first_process_rests_before_what_it_takes_again() -> None:

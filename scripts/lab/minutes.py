@@ -70,10 +70,12 @@ for op in ops:
 @dataclass(frozen=True)
 class Rests:
     """How a harness rests. `power`: the share of the highest clock below which a rest is a long one; `shared`: whether
-    only the first settling of a hot cell comes after a whole rest, and each further one after its share."""
+    only the first settling of a hot cell comes after a whole rest, and each further one after its share; `none`: it
+    does not rest at all."""
 
     power: float
     shared: bool
+    none: bool = False
 
     def of(self, mhz: float | None, highest: float) -> float:
         """The seconds before launches that run at this clock."""
@@ -84,6 +86,8 @@ class Rests:
     def rested(self, cell: Measured, at: int, highest: float) -> tuple[float, float]:
         """The seconds of rest of a cell's measurement: before its first takes, and before those that were made again,
         by the clocks and retakes that were recorded."""
+        if self.none:
+            return 0.0, 0.0
         one = cell.measurements[at]
         retakes, rounds = one.get("retakes", 0), SAMPLES if cell.key.endswith(" hot") else 1
         earlier = [mhz for each in cell.measurements[:at] if (mhz := each.get("clock64_mhz"))]
@@ -99,7 +103,7 @@ class Rests:
         return first + further, retakes * (each or SHORT_REST_S)
 
 
-WHOLE, NOW, NONE = Rests(0.93, shared=False), Rests(POWER_CLOCK, shared=True), Rests(0.0, shared=True)
+WHOLE, NOW, NONE = Rests(0.93, shared=False), Rests(POWER_CLOCK, shared=True), Rests(0.0, shared=True, none=True)
 
 
 @dataclass(frozen=True)
