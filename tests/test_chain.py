@@ -104,6 +104,76 @@ def test_what_could_not_be_measured_breaks_the_chain() -> None:
     assert chain.nodes[1].why == "failed: wrong"
 
 
+def a_run(before: int, after: int, log: float, error: float = 0.001, identities: tuple[str, str] = ("", "")) -> Session:
+    """What two full runs of one GPU say of the cell."""
+    own = replace(a_link(log, error, identities), control=bool(identities[0]) and identities[0] == identities[1])
+    return a_session(before, after, own, kind="full runs")
+
+
+def test_full_runs_join_what_no_link_joins_and_are_no_verdict() -> None:
+    own = [
+        a_session(1, 2, a_link(0.01)),
+        a_session(3, 4, unjudged={"op/rung": "failed: wrong"}),
+        a_session(5, 6, a_link(0.02)),
+    ]
+    chain = chains(own, POSITIONS, runs=[a_run(2, 5, 0.5), a_run(1, 5, 0.7, error=0.01)])[CELL]
+    assert chain.pieces == [0, 0, 0, 0]
+    assert [round(float(chain.levels[node]), 9) for node in (1, 3)] == [0.01, 0.51 + 0.02]  # not of the worse one, 0.72
+    assert [edge.link.log for edge in chain.joins] == [0.5]
+    assert chain.span(1, 3)[1] == pytest.approx(math.hypot(0.001, 0.0002), rel=0.01)
+    [series] = linked([], {"m": {CELL: chain}}, "main")
+    assert [change.last.commit for change in series.changes()] == [COMMITS[2], COMMITS[6]]
+    assert {commit for _, _, commit in series.verdicts()} == {COMMITS[2], COMMITS[6]}
+
+
+def test_full_runs_tell_of_a_commit_that_was_not_asked() -> None:
+    own = [a_session(1, 2, a_link(0.01)), a_session(8, 9, a_link(0.02))]
+
+    def told(*runs: Session) -> Chain:
+        return chains(own, POSITIONS, [COMMITS[5], COMMITS[6]], runs)[CELL]
+
+    assert told().pieces == [0, 0, 2, 2]
+    changed = told(a_run(3, 7, 0.5, identities=("old", "new")))
+    assert [(node.at, node.before_at, node.why) for node in changed.nodes] == [(2, 1, ""), (7, 3, ""), (9, 8, "")]
+    assert float(changed.levels[-1]) == pytest.approx(0.53)
+    same = told(a_run(3, 7, 0.5, identities=("old", "old")))
+    assert [node.at for node in same.nodes] == [2, 9]
+    assert float(same.levels[-1]) == pytest.approx(0.03)
+    beside = [*own, a_session(3, 4, a_link(0.1))]  # which of the commits made it so much slower, nobody tells
+    assert chains(beside, POSITIONS, [COMMITS[5]], [a_run(3, 7, 0.5)])[CELL].nodes[2].at == 5
+    half = told(a_run(3, 5, 0.5))  # of the other commit nobody tells
+    assert half.pieces == [0, 0, 0, 3, 3]
+
+
+def test_full_runs_from_before_the_links_are_the_beginning_of_the_line() -> None:
+    own, runs = [a_session(8, 9, a_link(0.02))], [a_run(0, 2, 0.5), a_run(2, 7, 0.1)]
+    chain = chains(own, POSITIONS, [COMMITS[at] for at in (1, 4)], runs)[CELL]
+    assert [(node.at, node.before_at) for node in chain.nodes] == [(2, 0), (7, 2), (9, 8)]
+    assert float(chain.levels[-1]) == pytest.approx(0.62)
+    assert chain.gradual() == []
+    gap = chains(own, POSITIONS, [COMMITS[at] for at in (1, 4, 8)], runs)[CELL]  # after the last full run
+    assert gap.pieces == [0, 0, 0, 3, 3]
+    other = [replace(each, links=(replace(each.links[0], cell="op/b float32 64x64 cold"),)) for each in runs]
+    assert [node.at for node in chains(own, POSITIONS, [COMMITS[1]], other)[CELL].nodes] == [9]
+
+
+def test_full_runs_say_nothing_where_links_do() -> None:
+    own = [a_session(1, 2, a_link(0.01)), a_session(4, 5, a_link(0.0015)), a_session(5, 6, a_link(0.0015))]
+    alone = a_chain(*own)
+    chain = chains(own, POSITIONS, runs=[a_run(0, 3, 0.9), a_run(3, 7, 0.9), a_run(2, 3, 0.9)])[CELL]
+    assert (chain.joins, chain.nodes) == ([], alone.nodes)
+    assert chain.levels.tolist() == alone.levels.tolist()
+
+
+def test_no_gradual_change_leads_over_full_runs() -> None:
+    slow = [a_session(at, at + 1, a_link(0.0015, 0.0003)) for at in range(10)]
+    gap = a_session(20, 21, unjudged={"op/rung": "failed: wrong"})
+    later = [a_session(at, at + 1, a_link(0.0015, 0.0003)) for at in range(30, 40)]
+    chain = chains([*slow, gap, *later], POSITIONS, runs=[a_run(15, 25, 0.5)])[CELL]
+    assert chain.pieces[-1] == 0
+    assert chain.gradual() == [(0, 10), (11, 21)]
+
+
 @pytest.mark.parametrize("earlier", [(), (0.05,)], ids=["the first change", "after another one"])
 def test_links_of_several_gpus_are_taken_together_and_one_that_disagrees_is_named(earlier: tuple[float, ...]) -> None:
     own = [a_session(1, 2, a_link(log), gpu=gpu) for log, gpu in ((0.0101, "a"), (0.0099, "b"), (0.0100, "c"))]

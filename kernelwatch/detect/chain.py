@@ -3,12 +3,15 @@
 The launches of a cell are the nodes of a graph, and the links its edges. The levels are the weighted least squares
 solution: a chain of steps, the anchors that close it, links of the same two commits on several GPUs, and launches that
 come back all take part with what they are worth. Nothing in it depends on which GPU, driver or package measured a link.
+
+Full runs of one GPU join what no link joins. They tell the level there, and nothing else: the detector of full runs
+judges them, with all records of the GPU (detect/levels.py).
 """
 
 import math
 from bisect import bisect
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 
@@ -22,6 +25,7 @@ from kernelwatch.system.student import quantile
 
 Values = NDArray[np.float64]
 Told = tuple[Session, Mapping[str, Judged], Mapping[str, Link]]  # a session, its verdicts and changed launches by cell
+Run = tuple[Session, Link]  # of full runs
 ALIKE = 1e-6  # the standard error of a link between two launches of which the identity is the same
 APART = 4.0  # standard errors by which a link may differ from what all others say before its GPU is named
 UNASKED = "a commit that may have changed it was not asked"
@@ -59,12 +63,14 @@ class Chain:
 
     `nodes`: the launches after the first one, the oldest first; launch 0 is the one before them.
     `alike`: pairs of launches with the same identity, such as before a change and after its revert.
+    `joins`: what full runs say of launches that neither links nor identities join.
     """
 
     cell: str
     nodes: Sequence[Node]
     edges: Sequence[Edge]
     alike: Sequence[tuple[int, int]] = ()
+    joins: Sequence[Edge] = ()
 
     @property
     def rate(self) -> bool:
@@ -75,7 +81,8 @@ class Chain:
     def _pairs(self) -> list[tuple[int, int, float, float]]:
         """What is known of two launches: the logarithm of their ratio, and its standard error; links come first."""
         known = [(edge.before, edge.after, edge.link.log, edge.judged.error) for edge in self.edges]
-        return [*known, *((before, after, 0.0, ALIKE) for before, after in self.alike)]
+        known += [(before, after, 0.0, ALIKE) for before, after in self.alike]
+        return known + [(edge.before, edge.after, edge.link.log, edge.judged.error) for edge in self.joins]
 
     @cached_property
     def _solved(self) -> tuple[Values, Values, list[int], Values]:
@@ -146,7 +153,8 @@ class Chain:
         that span it."""
         found = np.ones((2, len(self.nodes)))
         for node in range(1, len(self.nodes) + 1):
-            own = self.at_node(node) or [edge for edge in self.edges if edge.before < node <= edge.after]
+            every = [*self.edges, *self.joins]
+            own = self.at_node(node) or [edge for edge in every if edge.before < node <= edge.after]
             error = self.span(self.start(node), node)[1]
             found[:, node - 1] = error**2, sum(edge.judged.freedom for edge in own) or 1
         return np.nan_to_num(found)  # what leads to a gap is part of no span
@@ -223,9 +231,9 @@ class Chain:
 
     def gradual(self) -> list[tuple[int, int]]:
         """The spans that many small steps moved, each by its first and its last launch: those between two changes that
-        are told by themselves, and whose sum is beyond the floor."""
+        are told by themselves, and whose sum is beyond the floor. None leads over a join by full runs."""
         told = [node for node in range(1, len(self.nodes) + 1) if self.word(node) in ("worse", "better")]
-        pieces = self.pieces
+        pieces = _pieces(len(self.nodes) + 1, [*((edge.before, edge.after) for edge in self.edges), *self.alike])
         begins = [node for node in range(1, len(self.nodes) + 1) if pieces[node] != pieces[node - 1]]
         edges = sorted({0, *told, *begins, len(self.nodes) + 1})
         found = []
@@ -254,28 +262,39 @@ def _pieces(count: int, pairs: Sequence[tuple[int, int]]) -> list[int]:
     return [root(node) for node in range(count)]
 
 
-def chains(sessions: Sequence[Session], positions: Mapping[str, int], unasked: Iterable[str] = ()) -> dict[str, Chain]:
+def chains(
+    sessions: Sequence[Session], positions: Mapping[str, int], unasked: Iterable[str] = (), runs: Sequence[Session] = ()
+) -> dict[str, Chain]:
     """The chains of all cells that sessions linked along a line of commits. `positions`: of the commits of the line;
-    `unasked`: commits that may have changed a launch, and that no session asked."""
-    own = [
-        session
-        for session in sessions
-        if session.before in positions
-        and session.after in positions
-        and positions[session.before] < positions[session.after]
-    ]
+    `unasked`: commits that may have changed a launch, and that no session asked; `runs`: of full runs."""
+    own = _along(sessions, positions)
     cells = dict.fromkeys(link.cell for session in own for link in session.changed)
     told = [(session, judge(session), {link.cell: link for link in session.changed}) for session in own]
+    full = [(session, {link.cell: link for link in session.links}) for session in _along(runs, positions)]
     commits = {at: commit for commit, at in positions.items()}
     gaps = [
         Node(at, commits[at], at - 1, commits[at - 1], UNASKED)
         for at in sorted(positions[commit] for commit in unasked)
         if at - 1 in commits
     ]
-    return {cell: _chain(cell, told, positions, gaps) for cell in cells}
+    found = {}
+    for cell in cells:
+        runs_of = [(session, links[cell]) for session, links in full if cell in links]
+        # Unasked commits may lie beyond the sessions, among full runs that other cells have.
+        tell = [*own, *(session for session, _ in runs_of)]
+        found[cell] = _chain(cell, told, positions, _within(gaps, tell, positions) if full else gaps, runs_of)
+    return found
 
 
-def _chain(cell: str, told: Sequence[Told], positions: Mapping[str, int], gaps: Sequence[Node]) -> Chain:
+def _along(sessions: Sequence[Session], positions: Mapping[str, int]) -> list[Session]:
+    """The sessions whose commits follow each other on a line."""
+    known = [each for each in sessions if each.before in positions and each.after in positions]
+    return [each for each in known if positions[each.before] < positions[each.after]]
+
+
+def _chain(
+    cell: str, told: Sequence[Told], positions: Mapping[str, int], gaps: Sequence[Node], full: Sequence[Run]
+) -> Chain:
     nodes: dict[int, Node] = {}
     sessions = [session for session, *_ in told]
     for session, _, changed in told:
@@ -288,6 +307,7 @@ def _chain(cell: str, told: Sequence[Told], positions: Mapping[str, int], gaps: 
             continue
         if (linked or why) and (at not in nodes or linked):
             nodes[at] = Node(at, session.after, positions[session.before], session.before, why)
+    gaps = _filled(nodes, gaps, full, positions)
     launches = sorted(nodes)
     # Of the commits between two launches that were not asked, the last one stands for all.
     nodes = {**{node.at: node for node in {bisect(launches, gap.at): gap for gap in gaps}.values()}, **nodes}
@@ -303,7 +323,47 @@ def _chain(cell: str, told: Sequence[Told], positions: Mapping[str, int], gaps: 
         if cell in changed
     ]
     edges = [edge for edge in edges if edge.before != edge.after]
-    return Chain(cell, ordered, edges, _alike(edges))
+    alike = _alike(edges)
+    pieces = _pieces(len(ordered) + 1, [*((edge.before, edge.after) for edge in edges), *alike])
+    runs = [(node_of(session.before), node_of(session.after), session, link) for session, link in full]
+    return Chain(cell, ordered, edges, alike, _joining(pieces, runs))
+
+
+def _within(gaps: Sequence[Node], sessions: Sequence[Session], positions: Mapping[str, int]) -> list[Node]:
+    """The gaps between the first and the last commit of these sessions."""
+    first = min(positions[session.before] for session in sessions)
+    last = max(positions[session.after] for session in sessions)
+    return [gap for gap in gaps if first < gap.at <= last]
+
+
+def _filled(
+    nodes: dict[int, Node], gaps: Sequence[Node], full: Sequence[Run], positions: Mapping[str, int]
+) -> list[Node]:
+    """The gaps that full runs do not fill. Those before and after a gap tell whether it changed the launch, if no asked
+    commit between them did; a launch that it changed is added to `nodes`."""
+    left = list(gaps)
+    spans = [(positions[session.before], positions[session.after], session, link) for session, link in full]
+    for first, last, session, link in sorted(spans, key=lambda span: span[1] - span[0]):
+        told = [gap for gap in left if first < gap.at <= last]
+        if told and not any(first < at <= last for at in nodes):
+            left = [gap for gap in left if gap not in told]
+            if not link.control:
+                nodes[last] = Node(last, session.after, first, session.before)
+    return left
+
+
+def _joining(pieces: Sequence[int], runs: Iterable[tuple[int, int, Session, Link]]) -> list[Edge]:
+    """Of what full runs say, the surest that joins pieces of a chain, so that it moves no level that links tell. One
+    launch on both sides is as fast. `runs`: the launches before and after, the session and its link."""
+    joined, found = list(pieces), []
+    for before, after, session, link in sorted(runs, key=lambda run: (not run[3].control, run[3].error)):
+        if joined[before] == joined[after]:
+            continue
+        low, high = sorted((joined[before], joined[after]))
+        joined = [low if piece == high else piece for piece in joined]
+        judged = Judged("no change", 0.0, ALIKE, FREEDOM_MOST) if link.control else judge(session)[link.cell]
+        found.append(Edge(before, after, replace(link, log=judged.log), judged, session))
+    return found
 
 
 def _asked_elsewhere(cell: str, session: Session, sessions: Iterable[Session]) -> bool:

@@ -18,8 +18,9 @@ from typing import Any, Literal, cast, get_args
 from kernelwatch.plan.renamed import NONE, Renamed
 from kernelwatch.system.files import write_whole
 
-Kind = Literal["step", "anchor", "environment"]
+Kind = Literal["step", "anchor", "environment", "full runs"]
 Word = Literal["worse", "better", "no change", "cannot tell"]  # a verdict on a link
+FULL_RUNS: Kind = "full runs"  # derived from records (publish/full_runs.py): no file has one
 SUFFIX = ".links.jsonl"
 DIGITS = 7  # of a log ratio: 1e-7 is a hundred times less than the noise of any cell
 MOST_BYTES = 2**25  # of a session's file; a commit that changes 1,000 cells takes 1 MB
@@ -72,7 +73,7 @@ class Session:
     `kind`: "step" if `after` follows `before` on a line of commits, as its parent or, if what is linked failed or was
     gone between them, as the last commit that had it; "anchor" if `before` is an older commit, from which
     a few cells are measured again, so that the links between cannot drift; "environment" if both are one commit, which
-    two Python environments measured.
+    two Python environments measured; "full runs" if nothing took turns, and both commits have a record of this GPU.
     `before`, `after`: the commits; `at`: when it ended, in ISO format; `seconds`: how long it took.
     `conditions`: GPU, driver, packages and harness, as in a record.
     `same`: how many launches are known to be the same on both sides: rungs by their sources, cells by their identity.
@@ -243,7 +244,7 @@ def parsed(lines: Iterable[str]) -> Session:
     named = (head["conditions"].get(name) for name in ("gpu", "cpu", "nvml_uuid_sha256", "nvml_driver", "harness"))
     _check(all(value is None or isinstance(value, str) for value in named), "a condition")
     _check(all(_finite(head[name]) and head[name] >= 0 for name in ("same", "represented", "seconds")), "a number")
-    _check(head["kind"] in get_args(Kind), "the kind of the session")
+    _check(head["kind"] in get_args(Kind) and head["kind"] != FULL_RUNS, "the kind of the session")
     _check((head["kind"] == "environment") is (head["before"] == head["after"]), "the commits of the session")
     environments = head.get("environments", {})
     _check(isinstance(environments, dict), "the environments of the session")

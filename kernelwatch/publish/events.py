@@ -33,12 +33,13 @@ from kernelwatch.history.links import Session
 from kernelwatch.history.records import finite
 from kernelwatch.plan.project import Project
 from kernelwatch.plan.renamed import NONE, Renamed
-from kernelwatch.publish import diffs, failed, linked, linked_benchmarks, plain, values
+from kernelwatch.publish import diffs, failed, full_runs, linked, linked_benchmarks, plain, values
 from kernelwatch.publish.causes import Causes
 from kernelwatch.publish.commits import Commit, commits_of
 from kernelwatch.publish.feed import write_feed
 from kernelwatch.publish.lines import Line, lines_of, newest_of
 from kernelwatch.publish.publication import Publication
+from kernelwatch.publish.recorded import History
 from kernelwatch.publish.retired import retired
 from kernelwatch.publish.series import series_of
 from kernelwatch.report.documents import VERSION
@@ -84,7 +85,7 @@ def judge(publication: Publication) -> Judged:
     series = [dataclasses.replace(each, settled=settled, renamed=renamed) for each in judged]
     moves = common.moves(series)
     series = common.without(series, moves)
-    by_links, unasked = _by_links(series, sessions, lines, publication.project)
+    by_links, unasked = _by_links(series, sessions, lines, publication.project, history)
     if publication.project is None:
         by_links = linked_benchmarks.named(by_links, series, sessions, publication.benchmarks)
     told = [change for each in by_links for change in each.changes()]
@@ -100,7 +101,9 @@ def judge(publication: Publication) -> Judged:
     failures = list({json.dumps(each): each for each in every}.values())  # once for all environments
     hashes = [commit for event in found for commit in (event.first, event.last)]
     hashes += [each.newest for each in proof]
+    full = linked.joining(by_links)
     hashes += [commit for commit in of_links if commit in lines[0].positions]
+    hashes += [commit for each in full for commit in (each.before, each.after)]
     hashes += [commit for line in lines if not line.is_configured for commit in (line.commits[-1], line.fork) if commit]
     machines = {each.place.get("machine") or "" for each in (*series, *by_links)}
     verdicts = {machine: confirmations.read(Path(conf.results_dir, machine), renamed) for machine in machines}
@@ -163,6 +166,7 @@ def _by_links(
     sessions: Mapping[str, Sequence[Session]],
     lines: Sequence[Line],
     project: Project | None,
+    history: History,
 ) -> tuple[list[LinkedSeries], dict[tuple[str, str], list[str]]]:
     """The series that links tell, along each line of commits; and by machine and line, the commits that no session
     asked."""
@@ -175,7 +179,10 @@ def _by_links(
             missing = linked.unasked(own, line, project)
             if linked.along(own, line):
                 unasked[machine, line.name] = missing
-                known = {machine: chains(own, line.positions, missing)}
+                records = [each for each in history.recorded if each.machine == machine]
+                runs = full_runs.sessions(records, line.positions)
+                gaps = linked.unasked(own, line, project, runs)
+                known = {machine: chains(own, line.positions, gaps, runs)}
                 made = links_of(timed, known, line.name, line.own)
                 found += [dataclasses.replace(each, renamed=renamed) for each in made]
     return found, unasked

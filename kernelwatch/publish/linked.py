@@ -9,7 +9,7 @@ from typing import Any
 from kernelwatch.detect.chain import Chain
 from kernelwatch.detect.linked import LinkedSeries
 from kernelwatch.history import links
-from kernelwatch.history.links import Session
+from kernelwatch.history.links import FULL_RUNS, Session
 from kernelwatch.plan.cells import timed
 from kernelwatch.plan.project import Project
 from kernelwatch.plan.renamed import NONE, Renamed
@@ -35,13 +35,15 @@ def read(results: Path, renamed: Renamed) -> tuple[dict[str, list[Session]], lis
     return found, unread
 
 
-def unasked(sessions: Sequence[Session], line: Line, project: Project | None) -> list[str]:
+def unasked(
+    sessions: Sequence[Session], line: Line, project: Project | None, runs: Sequence[Session] = ()
+) -> list[str]:
     """The commits of a branch between the first and the newest session that change files on which launches may depend,
-    and that no session asked."""
+    and that no session asked. `runs`: of full runs, which may reach further."""
     own = along(sessions, line)
     if not own or not project:
         return []
-    first, newest = _ends(own, line)
+    first, newest = _ends([*own, *runs], line)
     asked = {each.after for each in own}
     return sorted(_changing(project, first, newest) - asked, key=line.positions.__getitem__, reverse=True)
 
@@ -205,6 +207,12 @@ def _changing(project: Project, first: str, newest: str) -> set[str]:
     return changing_commits(project.root, f"{first}..{newest}", project.launch_paths(), project.named_files())
 
 
+def joining(series: Sequence[LinkedSeries]) -> list[Session]:
+    """The full runs that join launches which no link joins."""
+    joins = [edge for each in series if each.chain for edge in each.chain.joins]
+    return list({id(edge.session): edge.session for edge in joins}.values())
+
+
 def told(
     machine: str,
     sessions: Sequence[Session],
@@ -214,7 +222,7 @@ def told(
 ) -> Json:
     """The data file of a machine's links. `positions`: of the commits of the branch; `commits`: what git tells of
     them."""
-    own = [each for each in sessions if each.before in positions and each.after in positions]
+    own = [each for each in sessions if each.before in positions and each.after in positions] + joining(series)
     number = {id(session): at for at, session in enumerate(own)}
     return {
         "machine": machine,
@@ -265,7 +273,7 @@ def _cell(chain: Chain, number: Mapping[int, int]) -> Json:
                 "log": rounded(float(levels[node]), DIGITS),
                 "half": rounded(chain.half(pieces[node], node) if pieces[node] != node else 0.0, 3),
                 "piece": pieces[node],
-                "word": chain.word(node),
+                "word": FULL_RUNS if _is_of_full_runs(chain, node) else chain.word(node),
                 **_step_of(chain, node),
                 **({"why": own.why} if own.why else {}),
             }
@@ -278,10 +286,15 @@ def _cell(chain: Chain, number: Mapping[int, int]) -> Json:
                 number[id(edge.session)], edge.before, edge.after, rounded(edge.link.sign * edge.link.log, DIGITS),
                 rounded(edge.judged.half(), 3), len(edge.link.logs), edge.judged.word,
             ]
-            for edge in chain.edges
+            for edge in [*chain.edges, *chain.joins]
         ],
         "disagree": named,
     }  # fmt: skip
+
+
+def _is_of_full_runs(chain: Chain, node: int) -> bool:
+    """Whether full runs alone tell how a launch compares with the one before it."""
+    return not chain.at_node(node) and any((edge.before, edge.after) == (node - 1, node) for edge in chain.joins)
 
 
 def _step_of(chain: Chain, node: int) -> Json:

@@ -4,7 +4,10 @@
 {
     const {element, text, link} = kernelwatch;
     const links = (kernelwatch.links = {});
-    const WORDS = {worse: "slower", better: "faster", "no change": "no change", "cannot tell": "not decided"};
+    const WORDS = {worse: "slower", better: "faster", "no change": "no change", "cannot tell": "not decided", "full runs": "as full runs tell"};
+
+    // Whether a session measured links: full runs of one GPU join what no link joins.
+    const is_measured = (session) => session.linked && session.kind !== "full runs";
 
     // How far the links of a machine reach along a branch (docs/data.md), by default the first one; undefined if there are none.
     links.reach = (events, machine, branch = events.lines[0].name) => events.links.find((each) => each.branch === branch && kernelwatch.is_of(each, machine));
@@ -129,7 +132,7 @@
     }
 
     function picture(main, into, drawn, told, ats) {
-        const small = (main.clientWidth || parseFloat(main.style.width) || 960) < 640, linked = told.sessions.filter((session) => session.linked), gpus = [...new Set(linked.map((session) => session.gpu))];
+        const small = (main.clientWidth || parseFloat(main.style.width) || 960) < 640, linked = told.sessions.filter(is_measured), gpus = [...new Set(linked.map((session) => session.gpu))];
         const measured = linked.map((session) => ({...session, x: ats.indexOf(session.at)}));
         const values = drawn.flatMap(({parts}) => parts.filter((part) => !part.alone).flatMap((part) => [part.low, part.high]));
         const [low, high] = kernelwatch.domain(values, 0.02), floor = low - 0.12 * (high - low);
@@ -158,9 +161,10 @@
     function table(key, cell, told) {
         const rows = d3.sort(cell.links, ([number]) => -told.sessions[number].at).map(([number, , , log, half, turns, word]) => {
             const session = told.sessions[number], commit = told.commits[session.at];
-            const tone = {worse: "bad", better: "good"}[word] || "";
+            const tone = (session.kind !== "full runs" && {worse: "bad", better: "good"}[word]) || "";
             return [hash_link(session.at, told.commits), element("b", {class: tone}, text.change(Math.expm1(log), 2)), interval([log, half]),
-                WORDS[word] + (session.kind === "anchor" ? ", from the anchor " + text.hash(told.commits[session.from].hash) : ""),
+                session.kind === "full runs" ? "full runs here and at " + text.hash(told.commits[session.from].hash)
+                    : WORDS[word] + (session.kind === "anchor" ? ", from the anchor " + text.hash(told.commits[session.from].hash) : ""),
                 element("span", {class: "subject"}, commit.subject), text.date(commit.date), String(turns), session.gpu + (cell.disagree.includes(number) ? " (disagrees with the others)" : "")];
         });
         return kernelwatch.table([{name: "Commit"}, {name: "Time", number: true, title: "relative change of the seconds"}, {name: "95 % interval", number: true},
@@ -245,7 +249,7 @@
     links.devices = async function (main, machine, events) {
         const reach = links.reach(events, machine);
         if (!reach) return;
-        const told = await kernelwatch.load("links/" + reach.machine), measured = told.sessions.map((session, number) => ({...session, number})).filter((session) => session.linked);
+        const told = await kernelwatch.load("links/" + reach.machine), measured = told.sessions.map((session, number) => ({...session, number})).filter(is_measured);
         const apart = d3.rollup(Object.entries(told.cells).flatMap(([key, cell]) => cell.disagree.map((number) => ({key, gpu: told.sessions[number].gpu}))), (each) => each.map(({key}) => key), ({gpu}) => gpu);
         const rows = d3.groups(measured, (session) => session.gpu).map(([gpu, sessions]) => {
             const controls = sessions.filter((session) => session.controls.length), worst = d3.greatest(controls, (session) => Math.abs(session.controls[2]));
