@@ -3,6 +3,7 @@
 import ctypes
 import os
 import struct
+from collections.abc import Collection
 from pathlib import Path
 
 OPENED = 0x20  # IN_OPEN of sys/inotify.h
@@ -12,16 +13,17 @@ HEAD = struct.Struct("iIII")  # struct inotify_event without its name
 
 
 class Watch:
-    """A watch on a folder and all below it, which begins when it is made."""
+    """A watch on a folder and all below it, which begins when it is made. `without`: the names of folders that are not
+    watched."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, without: Collection[str] = (".git", "__pycache__")) -> None:
         self.folder = folder
         libc = ctypes.CDLL(None, use_errno=True)
         self._queue = libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
         self._folders: dict[int, str] = {}
         self._all = self._queue < 0  # this system has no watch left
         for top, folders, _ in os.walk(folder):
-            folders[:] = [name for name in folders if name not in (".git", "__pycache__")]
+            folders[:] = [name for name in folders if name not in without]
             watch = -1 if self._all else libc.inotify_add_watch(self._queue, os.fsencode(top), OPENED)
             self._all = self._all or watch < 0
             self._folders[watch] = top

@@ -3,7 +3,8 @@
 Each side is an environment that asv makes, with a commit installed. A turn is one of asv's rounds on each side: asv's
 own process of a benchmark, with its setup, parameters, number, repeat and timeout. Both sides of a benchmark are
 measured one right after the other. The suite is the checkout's for both sides, as in asv. What a benchmark launches is
-not known, so all are measured.
+not known, so all are measured; only once, if both processes use the same of their environments, and load the same code
+onto the GPU (comparison/used.py).
 """
 
 import copy
@@ -20,6 +21,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -27,6 +29,7 @@ from typing import Any
 from asv import environment, runner, util
 from asv.benchmarks import Benchmarks
 
+from kernelwatch.comparison import used
 from kernelwatch.comparison.linking import NARROW, link_of
 from kernelwatch.comparison.paired import FROM_OUTSIDE, KILLED, Judged, Pairs, Side, Turns
 from kernelwatch.history.links import ENVIRONMENT, NOT_ASKED, UNDIRECTED, Kind, Link, Session
@@ -79,6 +82,44 @@ class Installed:
     caches: dict[str, str] = field(default_factory=dict)  # folder of what a setup_cache made, by asv's key of it
     failed_caches: dict[str, str] = field(default_factory=dict)  # why there is none
     numbers: dict[str, int] = field(default_factory=dict)  # of calls in a sample, as the first turn chose it
+    of_caches: dict[str, set[Path]] = field(default_factory=dict)  # the files that making these opened
+
+    @cached_property
+    def used(self) -> used.Environment:
+        return used.Environment(Path(self.environment._path).resolve())
+
+    def seen(self, cell: Benchmark) -> tuple[tuple[str, float, str], str]:
+        """`measure`, and the identity of what that used of the environment; "" if nobody sees it."""
+        if self.environment is None or os.environ.get("PYTHONPYCACHEPREFIX"):  # modules compiled elsewhere are not seen
+            return self.measure(cell), ""
+        benchmark, _ = self.entries[cell.key]
+        cache = benchmark.get("setup_cache_key")
+        if cache is not None and cache not in self.of_caches:
+            with self.used.watched(self.of_caches.setdefault(cache, set())):
+                self._prepare(benchmark, cache)
+        files = set(self.of_caches.get(cache or "", ()))
+        with self.used.watched(files):
+            reply = self.measure(cell)
+        try:
+            return reply, self.used.identity(files)
+        except OSError:  # a file that only the process could read
+            return reply, ""
+
+    def on_gpu(self, cell: Benchmark) -> str | None:
+        """What a process of a benchmark, which times nothing, loads onto a GPU, as `used.on_gpu` tells it."""
+        benchmark, index = self.entries[cell.key]
+        with tempfile.TemporaryDirectory() as folder:
+            asked = copy.copy(self.environment)
+            asked.run = lambda arguments, **more: self.environment.run([used.SCRIPT, folder, *arguments], **more)
+            runner.run_benchmark(
+                benchmark,
+                runner.Spawner(asked, self.spawner.benchmark_dir),
+                profile=False,
+                selected_idx=[index],
+                extra_params={"number": 1, "repeat": 1, "warmup_time": 0},
+                cwd=self.caches.get(benchmark.get("setup_cache_key") or ""),
+            )
+            return used.on_gpu(Path(folder))
 
     def measure(self, cell: Benchmark) -> tuple[str, float, str]:
         """Run asv's process of a benchmark once: "ok" and its value, or "na" or "failed" with the reason."""
@@ -162,9 +203,28 @@ class BenchmarkTurns(Turns):
         order = (0, 1) if self.turns % 2 == 0 else (1, 0)
         for key in [key for key in self.judged if self.open(key)]:
             tick(f"turn {self.turns + 1}: {key}")
-            replies = {at: self.installed[at].measure(self.cells[key]) for at in order}
+            if self.turns:
+                replies = {at: self.installed[at].measure(self.cells[key]) for at in order}
+            else:
+                seen = {at: self.installed[at].seen(self.cells[key]) for at in order}
+                replies = {at: reply for at, (reply, _) in seen.items()}
             self._note(key, replies[0], replies[1])
+            if not self.turns:
+                self._compare(key, seen[0][1], seen[1][1])
         self.turns += 1
+
+    def open(self, key: str) -> bool:
+        return super().open(key) and not self.pairs[key].is_alike
+
+    def _compare(self, key: str, before: str, after: str) -> None:
+        """Note if a benchmark does the same on both sides, as far as they were seen."""
+        if not before or before != after or self.pairs[key].left_out:
+            return
+        codes: list[str | None] = ["", ""]
+        if used.has_driver():
+            codes = [installed.on_gpu(self.cells[key]) for installed in self.installed]
+        if codes[0] is not None and codes[0] == codes[1]:
+            self.pairs[key].launches = (f"{before}{codes[0]}",) * 2
 
     def _note(self, key: str, before: tuple[str, float, str], after: tuple[str, float, str]) -> None:
         pairs, names = self.pairs[key], [side.name for side in self.sides]
@@ -483,7 +543,7 @@ def link(
         key = pairs.cell.key
         if judged.word in told:
             told[judged.word].append(key)
-        elif pairs.left_out and judged.word == "no change":  # 0 on both sides has no ratio
+        elif judged.word == "no change" and (pairs.left_out or pairs.same):  # 0 on both sides has no ratio
             same += 1
         elif pairs.left_out and judged.word != "n/a":
             unjudged[key] = f"{judged.word}: {judged.why}"
