@@ -6,9 +6,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from asv import util
+from asv.graph import Graph
 from asv.util import UserError
 
-from kernelwatch.asv import patches
+from kernelwatch.asv import patches, publishing
 
 PLUGINS = Path(patches.__file__).parent
 
@@ -54,3 +56,27 @@ def test_every_replacement_is_in_the_table_and_every_entry_is_used() -> None:
             text,
             re.M,
         ), path
+
+
+def test_a_graph_is_averaged_once_and_again_after_a_point_is_added(monkeypatch: pytest.MonkeyPatch) -> None:
+    averaged: list[Graph] = []
+
+    def average(graph: Graph) -> object:
+        averaged.append(graph)
+        return asvs(graph)
+
+    asvs = publishing._reduce
+    monkeypatch.setattr(publishing, "_reduce", average)
+    graph = Graph("suite.step", {"machine": "host"})
+    for revision, value in ((3, 1.0), (3, 2.0), (5, None), (7, 4.0)):
+        graph.add_data_point(revision, value)
+        assert publishing._reduced(graph) == publishing._reduced(graph) == asvs(graph)
+    assert len(averaged) == 4
+    assert [value for _, value, _ in publishing._reduced(graph)] == [1.5, None, 4.0]
+
+
+@pytest.mark.parametrize("text", ["gpu-NVIDIA H200", 'a/b:"<c>|?*', "CON", "x" * 300, "\N{SNOWMAN}"])
+def test_a_file_name_is_the_one_that_asv_gives(text: str) -> None:
+    asvs = publishing._escape.__wrapped__
+    assert asvs.__module__ == util.__name__
+    assert publishing._file_name(text) == publishing._file_name(text) == asvs(text)

@@ -85,6 +85,18 @@ PATCHES = (
         "pages work from a folder; results are cleaned; a failed publication leaves the pages as they were",
         True,
     ),
+    Patch(
+        "asv.graph:Graph.get_data",
+        "07d02780e033e886",
+        "a graph's points are averaged once, and not for each of its uses",
+        True,
+    ),
+    Patch(
+        "asv.util:sanitize_filename",
+        "84cbd05410d89b81",
+        "the same few words are escaped once, and not for each graph",
+        True,
+    ),
     Patch("asv.graph:Graph.detect_steps", "3870449aa28fa1f4", "asv's list judges nothing: the events do", False),
     Patch(
         "asv.graph:Graph.get_steps",

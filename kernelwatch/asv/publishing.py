@@ -7,7 +7,9 @@ import functools
 import math
 from typing import Any
 
+from asv import util
 from asv.commands.publish import Publish
+from asv.graph import Graph
 from asv.plugins.git import Git
 
 from kernelwatch.asv.patches import replace
@@ -16,10 +18,29 @@ from kernelwatch.publish.command import publish
 
 _run = Publish.run
 _tags = Git.get_tags
+_reduce = Graph.get_data
+_escape = functools.cache(util.sanitize_filename)
 
 
 def _publish_nothing(cls: Any, conf: Any, repo: Any, benchmarks: Any, graphs: Any, revisions: dict[str, int]) -> None:
     """asv.plugins.regressions.Regressions.publish."""
+
+
+def _reduced(graph: Any) -> list[tuple[int, Any, Any]]:
+    """asv.graph.Graph.get_data, which asv calls up to three times for each graph: computed once, and again if points
+    are added."""
+    size = len(graph.data_points), sum(map(len, graph.data_points.values()))
+    known = vars(graph).get("_reduced")
+    if known is None or known[0] != size:
+        known = graph._reduced = size, _reduce(graph)
+    reduced: list[tuple[int, Any, Any]] = known[1]
+    return reduced
+
+
+def _file_name(text: str) -> str:
+    """asv.util.sanitize_filename, which asv calls with the same few words for each graph and each line of its list."""
+    name: str = _escape(text)
+    return name
 
 
 def _newest_only(graph: Any, pool: object = None) -> None:
@@ -59,6 +80,8 @@ def _plain_tags(self: Git) -> dict[str, str]:
 
 def setup() -> None:
     """Called by asv when it loads the plugin."""
+    replace("asv.graph:Graph.get_data", _reduced)
+    replace("asv.util:sanitize_filename", _file_name)
     replace("asv.graph:Graph.detect_steps", _newest_only)
     replace("asv.graph:Graph.get_steps", _steps)
     replace("asv.plugins.regressions:Regressions.publish", classmethod(_publish_nothing))
