@@ -86,7 +86,7 @@ def _square(n: int) -> Shape:
 RAGGED, RAGGED_TURNED = (4000, 4104, 4040), (16411, 8209)
 HALVES = ("float16->float32", "bfloat16->float32", "float16", "bfloat16")
 WGMMA = "matmul.md#wgmma"
-TURNED = ("vectorized", "padded", "sector_aligned", "sector_words")
+TURNED = ("vectorized", "raster", "padded", "sector_aligned", "sector_words")
 COPIES = ("memcpy", "vector_copy", "cupy_copy")
 OF_HALVES: dict[Shape, tuple[int, tuple[str, ...], str]] = {  # shape -> percent, rungs, why
     _square(512): (100, ("wgmma_split_k", "wgmma_64x64"), "matmul.md#wgmma_split_k"),

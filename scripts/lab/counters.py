@@ -177,21 +177,21 @@ TABLES = {
         *(
             Table(*("transpose", type, shape, rungs), _TURNED_COLUMNS)
             for type, shape, rungs in (
-                ("float32", (8192, 8192), ("copy", "padded", "vectorized")),
+                ("float32", (8192, 8192), ("copy", "padded", "vectorized", "raster")),
                 ("float32", _RAGGED, ("copy", "naive_write", "padded", "vectorized", "sector_aligned")),
                 *(
-                    (type, (4096, 4096), ("copy", "padded", "vectorized", "sector_aligned"))
+                    (type, (4096, 4096), ("copy", "padded", "vectorized", "raster", "sector_aligned"))
                     for type in ("uint16", "uint8", "float64", "complex128")
                 ),
-                ("uint16", (8192, 8192), ("copy", "padded", "vectorized")),
-                *(("uint8", (n, n), ("copy", "vectorized")) for n in (8192, 16384)),
+                ("uint16", (8192, 8192), ("copy", "padded", "vectorized", "raster")),
+                *(("uint8", (n, n), ("copy", "vectorized", "raster")) for n in (8192, 16384)),
                 *(
-                    (type, (n, n), ("copy", "padded", "vectorized"))
+                    (type, (n, n), ("copy", "padded", "vectorized", "raster"))
                     for type in ("float64", "complex128")
                     for n in (8192, 16384)
                 ),
                 *(
-                    (type, _RAGGED, ("copy", "padded", "sector_aligned"))
+                    (type, _RAGGED, ("copy", "padded", "sector_aligned", *(("sector_words",) if type == "uint8" else ())))
                     for type in ("uint16", "uint8", "float64", "complex128")
                 ),
             )
