@@ -158,7 +158,7 @@ def test_each_cell_is_measured_by_every_process(measuring: Path, capsys: pytest.
     assert "transpose/padded uint8 4096x4096 cold: failed: 12 elements are wrong" in told
     assert "transpose/cupy_copy uint8 4096x4096 cold: na: no CuPy" in told
     lines = [json.loads(line) for line in measuring.read_text().splitlines()]
-    names = ["vectorized", "sector_aligned", "sector_words", "memcpy", "vector_copy"]
+    names = ["vectorized", "raster", "sector_aligned", "sector_words", "memcpy", "vector_copy"]
     assert [line["key"] for line in lines] == [f"transpose/{name} uint8 4096x4096 cold" for name in names]
     for line in lines:  # alike to the last digit, and still measured by all
         assert line["seconds"] == [1.0] * bars.PROCESSES
