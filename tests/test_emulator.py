@@ -247,7 +247,7 @@ PLANTED = {
         (33, 65),
         "divergent barrier", "divergent barrier: thread (0, 0, 0) waits at line 27", (0, 0, 0), (16, 0, 0)),
     "a vector at an address of an element": Planted(
-        "vector_add/vectorized", "((const uint4 *)a)[vector], right", "((const uint4 *)(a + 1))[vector], right", (4096,),
+        "vector_add/vectorized", "uint4 left = ((const uint4 *)a)", "uint4 left = ((const uint4 *)(a + 1))", (4096,),
         "misaligned", "read of 16 bytes of a at an address 4 bytes after a multiple of 16", (0, 0, 0), (0, 0, 0)),
     "lane missing at a warp barrier": Planted(
         "vector_add/elementwise", "if (i < N)",

@@ -101,11 +101,12 @@ def test_wider_is_counted_in_the_cells_of_both_records() -> None:
 
 
 def test_measurements_say_what_they_spent_their_time_on() -> None:
-    assert minutes.spent([cell()]) == ""
+    assert minutes.spent([cell()]) == {}
+    assert minutes.by_part_spent({}, 6) == ""
     told = cell(STEADY[:2])
     for at, one in enumerate(told.measurements):
         one["spent_s"] = {"before": 4.0 - 4 * at, "rest": 0.5}
-    assert [line.split("|")[1:4] for line in minutes.spent([told]).splitlines()[2:]] == [
+    assert [line.split("|")[1:4] for line in minutes.by_part_spent(minutes.spent([told]), 2).splitlines()[2:]] == [
         [" before ", " 4 s ", " 2000 ms "],
         [" rest ", " 1 s ", " 500 ms "],
     ]
@@ -121,7 +122,9 @@ def test_a_pair_is_measured_by_two_harnesses_and_a_side_may_follow_later(
     ) -> tuple[Path, float]:
         assert quick is (label == "warm")
         harnesses.append(label)
-        lines: list[dict[str, Any]] = [{"group": "copy gpu", "record": "run", "facts": {}}]
+        lines: list[dict[str, Any]] = [
+            {"group": "copy gpu", "record": "run", "facts": {"gpu": "A", "nvml_driver": "1"}}
+        ]
         one = cell(STEADY if label == "after" else NOISY)
         taken: list[Any] = [{**each, "spent_s": {"rest": 0.5}} for each in one.measurements]
         told = {"key": one.key, "state": "ok", "reason": "", "visits": taken}
@@ -142,11 +145,14 @@ def test_a_pair_is_measured_by_two_harnesses_and_a_side_may_follow_later(
     assert "| after | 5.0 | 1 | 6 | 0.01 % |" in said
     assert f"--aa {tmp_path}/12345678-before.facts.jsonl {tmp_path}/12345678-after.facts.jsonl" in said
     assert "| rest | 3 s | 500 ms |" in said
+    assert "A, driver 1; the cells of 12345678." in said
+    assert minutes.by_side(json.loads((tmp_path / minutes.PAIR.name).read_text())) in said
 
 
 def test_the_page_has_the_tables_of_the_records() -> None:
     page = minutes.PAGE.read_text(encoding="utf-8")
     runs, olds = minutes.runs(), minutes.olds()
+    assert minutes.by_side(json.loads(minutes.PAIR.read_text(encoding="utf-8"))) in page
     assert minutes.by_part(runs[minutes.RECORD]) in page
     assert minutes.by_band(runs) in page
     assert minutes.by_rule(runs[minutes.RECORD], olds) in page

@@ -191,7 +191,11 @@ TABLES = {
                     for n in (8192, 16384)
                 ),
                 *(
-                    (type, _RAGGED, ("copy", "padded", "sector_aligned", *(("sector_words",) if type == "uint8" else ())))
+                    (
+                        type,
+                        _RAGGED,
+                        ("copy", "padded", "sector_aligned", *(("sector_words",) if type == "uint8" else ())),
+                    )
                     for type in ("uint16", "uint8", "float64", "complex128")
                 ),
             )

@@ -3,7 +3,8 @@
 
 The tables of docs/research/measuring.md come from recorded sidecars and from the durations that asv keeps beside them.
 --pair BEFORE needs a GPU: it measures all GPU cells of this checkout's HEAD twice, by the harness of the commit BEFORE
-and by that of HEAD. It shows the minutes and the intervals of both. Its sidecars are an A/A for `kernelwatch identity`.
+and by that of HEAD. It shows the minutes and the intervals of both, and keeps them beside the sidecars in minutes.json:
+in docs/, that is the table of a pair. The sidecars are an A/A for `kernelwatch identity`.
 """
 
 if __name__ == "__main__":
@@ -37,6 +38,7 @@ from kernelwatch.report.markdown import table
 from kernelwatch.report.texts import percent
 from kernelwatch.run.outcome import FINE, LEAST, Outcome
 from kernelwatch.system.errors import CANNOT
+from kernelwatch.system.files import write_whole
 from kernelwatch.timing.nvml import POWER_CAP
 from kernelwatch.timing.record import Measurement
 from kernelwatch.timing.replay import POWER_CLOCK, REST_S, SHORT_REST_S, STEADY_CLOCK
@@ -45,6 +47,7 @@ from lab.quiet import quantiles, taken_s
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 PAGE, WRITER = ROOT / "docs" / "research" / "measuring.md", "scripts/lab/minutes"
+PAIR = ROOT / "docs" / "minutes.json"  # of the newest pair
 RECORD = "5e02dca1"  # the newest full run whose minutes are known
 ENDED = "65a8feec"  # one before it
 OLD = ("46ae8df7", "cdf67321")  # the records whose intervals a shorter run is held against
@@ -199,16 +202,13 @@ def by_part(run: Run) -> str:
     return table(["", *columns, "all", "a measurement"], rows)
 
 
-def spent(cells: Sequence[Measured]) -> str:
-    """A row for each part that measurements say that they spent time on; "" if they do not say it."""
+def spent(cells: Sequence[Measured]) -> dict[str, float]:
+    """The seconds of each part that measurements say that they spent time on."""
     seconds: dict[str, float] = {}
-    told = [one["spent_s"] for cell in cells for one in cell.measurements if "spent_s" in one]
-    for each in told:
-        for part, value in each.items():
+    for one in (one for cell in cells for one in cell.measurements):
+        for part, value in one.get("spent_s", {}).items():
             seconds[part] = seconds.get(part, 0.0) + value
-    parts = sorted(seconds.items(), key=lambda pair: -pair[1])
-    rows = [[part, f"{value:.0f} s", f"{value / len(told) * 1e3:.0f} ms"] for part, value in parts]
-    return table(["part", "all", "a measurement"], rows) if rows else ""
+    return seconds
 
 
 def by_band(runs: Mapping[str, Run]) -> str:
@@ -367,19 +367,46 @@ def measure(
     return path, seconds
 
 
-def compared(before: Record, after: Record, seconds: Mapping[str, float]) -> str:
-    """A row for each side of a pair. `seconds`: by side, how long it took."""
-    rows = []
+def compared(before: Record, after: Record, seconds: Mapping[str, float]) -> dict[str, Any]:
+    """What is kept of a pair: the figures of each side, and what the side after spent its time on. `seconds`: by side,
+    how long it took."""
+    old = {cell.key: cell for cell in timed(before)}
+    (facts,) = {(each["gpu"], each["nvml_driver"]) for each in after.facts.values() if "gpu" in each}
+    found: dict[str, Any] = {"commit": after.commit, "gpu": facts[0], "driver": facts[1]}
     for name, record in (("before", before), ("after", after)):
         cells = timed(record)
-        old, new = ({cell.key: cell for cell in timed(each)} for each in (before, record))
-        widths = [width(cell) for cell in cells if len(cell.seconds) > 1]
-        row = [name, f"{seconds[name] / 60:.1f}", str(len(cells)), str(sum(len(cell.seconds) for cell in cells))]
-        changes = [cell.detectable for cell in cells if len(cell.seconds) > 1]
-        row += [*quantiles(widths)[:2], percent(wider(new, old), 0), percent(wider(new, old, FINE / 2), 0)]
-        rows.append([*row, percent(sum(change <= FINE for change in changes) / len(changes), 0)])
+        known = [cell for cell in cells if len(cell.seconds) > 1]
+        new = {cell.key: cell for cell in cells}
+        found[name] = {
+            "seconds": seconds[name],
+            "cells": len(cells),
+            "measurements": sum(len(cell.seconds) for cell in cells),
+            "intervals": [width(cell) for cell in known],
+            "wider": [wider(new, old), wider(new, old, FINE / 2)],
+            "fine": sum(cell.detectable <= FINE for cell in known) / len(known),
+        }
+    return found | {"spent": spent(timed(after))}
+
+
+def by_side(kept: Mapping[str, Any]) -> str:
+    """The tables of a pair: a row for each side, and one for each part of the side after."""
+    rows = []
+    for name in ("before", "after"):
+        side = kept[name]
+        row = [name, f"{side['seconds'] / 60:.1f}", str(side["cells"]), str(side["measurements"])]
+        row += [*quantiles(side["intervals"])[:2], *(percent(share, 0) for share in side["wider"])]
+        rows.append([*row, percent(side["fine"], 0)])
     head = ["", "minutes", "cells", "measurements", "interval", "90 %", "wider than before", "and than 0.25 %"]
-    return table([*head, "0.5 % is detectable"], rows)
+    texts = [f"{kept['gpu']}, driver {kept['driver']}; the cells of {kept['commit']}."]
+    texts += [table([*head, "0.5 % is detectable"], rows), by_part_spent(kept["spent"], kept["after"]["measurements"])]
+    return "\n\n".join(filter(None, texts))
+
+
+def by_part_spent(seconds: Mapping[str, float], measurements: int) -> str:
+    """A row for each part that measurements spent time on; "" if none says it."""
+    parts = sorted(seconds.items(), key=lambda pair: -pair[1])
+    rows = [[part, f"{value:.0f} s", f"{value / measurements * 1e3:.0f} ms"] for part, value in parts]
+    return table(["part", "all", "a measurement"], rows) if rows else ""
 
 
 def pair(commit: str, out: Path, only: str, sides: Sequence[str], warm: bool = False) -> None:
@@ -410,12 +437,11 @@ def pair(commit: str, out: Path, only: str, sides: Sequence[str], warm: bool = F
     if missing := [label for label, record in records.items() if not timed(record)]:
         raise SystemExit(f"scripts/lab/minutes: {' and '.join(missing)}: no GPU cell has a figure")
     if len(records) == 2:
-        print(compared(records["before"], records["after"], {label: each["seconds"] for label, each in told.items()}))
+        kept = compared(records["before"], records["after"], {label: each["seconds"] for label, each in told.items()})
+        write_whole(out / PAIR.name, json.dumps(kept) + "\n")
+        print(by_side(kept))
         paths = " ".join(str(out / each["path"]) for each in told.values())
         print(f"\nas an A/A: scripts/lab/identity --accept --aa {paths}")
-    for label, record in records.items():
-        if text := spent(timed(record)):
-            print(f"\n{label}:\n\n{text}")
 
 
 def _git(*arguments: str) -> str:
@@ -440,6 +466,7 @@ def main(arguments: list[str] | None = None) -> int:
             print(f"scripts/lab/minutes: {error}", file=sys.stderr)
             return CANNOT
         return 0
+    write_block(PAGE, "pair", by_side(json.loads(PAIR.read_text(encoding="utf-8"))), WRITER)
     write_block(PAGE, "parts", by_part(runs()[RECORD]), WRITER)
     write_block(PAGE, "bands", by_band(runs()), WRITER)
     write_block(PAGE, "rules", by_rule(runs()[RECORD], olds()), WRITER)
