@@ -531,7 +531,8 @@ def test_benchmarks_that_end_their_process_are_those_of_a_broken_commit(tmp_path
         done = subprocess.run([sys.executable, *arguments], cwd=cwd, capture_output=True, text=True, check=False)
         return done.stderr, "", done.returncode
 
-    place: Any = SimpleNamespace(create=lambda: None, install_project=lambda *_: None, env_vars={}, run=run)
+    functions = {"create": lambda: None, "install_project": lambda *_: None, "run": run}
+    place: Any = SimpleNamespace(**functions, env_vars={}, _path=str(tmp_path))
     conf = SimpleNamespace(benchmark_dir=str(tmp_path / "suites"))
     installed = benchmarks._installed(conf, None, Side("HEAD", "0123"), place, "")
     assert installed.broken == "its benchmarks end the process that imports them, with exit code 0"

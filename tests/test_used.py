@@ -25,6 +25,17 @@ HERE = pathlib.Path(__file__).parent
 factor = float((HERE / "factor.txt").read_text()) * float(subprocess.check_output(["cat", str(HERE / "other.txt")]))
 names = sorted(path.name for path in HERE.glob("*.txt"))
 """
+# Compiles something, unless a cache outside has it.
+COMPILES = """
+import pathlib
+
+CACHE = pathlib.Path({cache!r})
+
+
+def prepare():
+    if not CACHE.exists():
+        CACHE.write_text(pathlib.Path(__file__).with_name("header.h").read_text())
+"""
 # Loads a binary onto the GPU in each setup.
 LOADS = """
 import ctypes
@@ -92,6 +103,21 @@ def test_a_file_that_a_benchmark_reads_or_finds_is_part_of_it(tmp_path: Path, sm
     assert report["summary"] == "HEAD is worse than BASE: 1 benchmark"
     commit(plain, "third", {"README": "prose"})
     assert turns(plain.versus("second", "third", "--bench", "large.*1", code=0)) == 1
+
+
+@pytest.mark.parametrize("at_import", [True, False])
+def test_what_one_process_compiles_for_all_counts_on_both_sides(
+    tmp_path: Path, small_engine: Path, at_import: bool
+) -> None:
+    """The first process alone opens the header; the others find what it made in a cache outside."""
+    plain = new_plain(tmp_path, small_engine)
+    package = COMPILES.format(cache=str(tmp_path / "cache")) + "\n\nprepare()\n" * at_import + PACKAGE.format(factor=1)
+    commit(plain, "first", {"work/__init__.py": package, "work/header.h": "int a;"})
+    commit(plain, "prose", {"README": "prose"})
+    commit(plain, "header", {"work/header.h": "int b;"})
+    assert turns(plain.versus("first", "prose", "--bench", "large.*1", code=0)) == 1
+    (tmp_path / "cache").unlink()
+    assert turns(plain.versus("prose", "header", "--bench", "large.*1", code=0)) > 1
 
 
 def test_times_that_differ_where_nothing_else_does_are_not_told(tmp_path: Path, small_engine: Path) -> None:

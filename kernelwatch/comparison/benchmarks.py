@@ -40,6 +40,7 @@ from kernelwatch.timing.record import Measurement
 LOWER = ("time", "memory", "peakmemory")  # types of benchmarks whose values are better if they are lower
 TYPES = (*LOWER, "track")  # those that have values
 PLACES = ("versus-1", "versus-2")  # of both sides' environments, whose paths must not differ in length
+MODULES = (".py", ".pyc", ".so")  # suffixes of what Python imports
 SKIPPED = "asv skips it"  # its setup raises NotImplementedError, or its result is NaN
 
 
@@ -83,27 +84,25 @@ class Installed:
     failed_caches: dict[str, str] = field(default_factory=dict)  # why there is none
     numbers: dict[str, int] = field(default_factory=dict)  # of calls in a sample, as the first turn chose it
     of_caches: dict[str, set[Path]] = field(default_factory=dict)  # the files that making these opened
+    of_imports: set[Path] = field(default_factory=set)  # those beside modules that importing all suites opened
 
     @cached_property
     def used(self) -> used.Environment:
         return used.Environment(Path(self.environment._path).resolve())
 
-    def seen(self, cell: Benchmark) -> tuple[tuple[str, float, str], str]:
-        """`measure`, and the identity of what that used of the environment; "" if nobody sees it."""
+    def seen(self, cell: Benchmark) -> tuple[tuple[str, float, str], set[Path] | None]:
+        """`measure`, and the files of the environment that it opened, relative to that; None if nobody sees them."""
         if self.environment is None or os.environ.get("PYTHONPYCACHEPREFIX"):  # modules compiled elsewhere are not seen
-            return self.measure(cell), ""
+            return self.measure(cell), None
         benchmark, _ = self.entries[cell.key]
         cache = benchmark.get("setup_cache_key")
         if cache is not None and cache not in self.of_caches:
             with self.used.watched(self.of_caches.setdefault(cache, set())):
                 self._prepare(benchmark, cache)
-        files = set(self.of_caches.get(cache or "", ()))
+        files = self.of_imports | self.of_caches.get(cache or "", set())
         with self.used.watched(files):
             reply = self.measure(cell)
-        try:
-            return reply, self.used.identity(files)
-        except OSError:  # a file that only the process could read
-            return reply, ""
+        return reply, {path.relative_to(self.used.folder) for path in files}
 
     def on_gpu(self, cell: Benchmark) -> str | None:
         """What a process of a benchmark, which times nothing, loads onto a GPU, as `used.on_gpu` tells it."""
@@ -216,15 +215,22 @@ class BenchmarkTurns(Turns):
     def open(self, key: str) -> bool:
         return super().open(key) and not self.pairs[key].is_alike
 
-    def _compare(self, key: str, before: str, after: str) -> None:
-        """Note if a benchmark does the same on both sides, as far as they were seen."""
-        if not before or before != after or self.pairs[key].left_out:
+    def _compare(self, key: str, before: set[Path] | None, after: set[Path] | None) -> None:
+        """Note if a benchmark does the same on both sides, as far as they were seen. What one side opened counts on
+        both: the other one may have found in a cache what this one compiled of it."""
+        if before is None or after is None or self.pairs[key].left_out:
+            return
+        try:
+            files = [installed.used.identity(before | after) for installed in self.installed]
+        except OSError:  # a file that only the process could read
+            return
+        if files[0] != files[1]:
             return
         codes: list[str | None] = ["", ""]
         if used.has_driver():
             codes = [installed.on_gpu(self.cells[key]) for installed in self.installed]
         if codes[0] is not None and codes[0] == codes[1]:
-            self.pairs[key].launches = (f"{before}{codes[0]}",) * 2
+            self.pairs[key].launches = (f"{files[0]}{codes[0]}",) * 2
 
     def _note(self, key: str, before: tuple[str, float, str], after: tuple[str, float, str]) -> None:
         pairs, names = self.pairs[key], [side.name for side in self.sides]
@@ -355,7 +361,9 @@ def _installed(conf: Any, repo: Any, side: Side, place: Any, only: str) -> Insta
     except (util.UserError, util.ProcessError) as error:
         return Installed(side, place, broken=f"it cannot be installed: {error_text(error)}")
     Benchmarks.check_tree(conf.benchmark_dir)
-    with tempfile.TemporaryDirectory() as folder:
+    files: set[Path] = set()
+    seen = used.Environment(Path(place._path).resolve()).watched(files)
+    with tempfile.TemporaryDirectory() as folder, seen:
         told = Path(folder, "discovered.json")
         suites = os.path.abspath(conf.benchmark_dir)
         said, _, code = place.run(
@@ -377,7 +385,10 @@ def _installed(conf: Any, repo: Any, side: Side, place: Any, only: str) -> Insta
     every = _entries(Benchmarks(conf, discovered), place)
     entries = _entries(Benchmarks(conf, discovered, regex=only), place)
     left = {key: entry for key, entry in every.items() if key not in entries}
-    return Installed(side, place, entries, "", discovered, runner.Spawner(place, conf.benchmark_dir), left)
+    spawner = runner.Spawner(place, conf.benchmark_dir)
+    # What a module compiles when it is first imported: the processes of benchmarks find it in a cache.
+    beside = {path for path in files if path.suffix not in MODULES}
+    return Installed(side, place, entries, "", discovered, spawner, left, of_imports=beside)
 
 
 def _entries(chosen: Any, place: Any) -> dict[str, tuple[dict[str, Any], int]]:

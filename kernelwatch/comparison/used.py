@@ -45,9 +45,9 @@ class Environment:
             files |= watch.opened()
 
     def identity(self, files: Collection[Path]) -> str:
-        """Of the content of files, and of the names beside them, among which a library may have looked. A module stands
-        for what Python compiled of it."""
-        own = sorted({_source(path) for path in files if path.is_file()})
+        """Of the content of files, relative to the folder, and of the names beside them, among which a library may have
+        looked. A module stands for what Python compiled of it."""
+        own = sorted({_source(path) for path in (self.folder / each for each in files) if path.is_file()})
         whole = hashlib.sha256()
         for path in own:
             whole.update(f"{path.relative_to(self.folder)} {self._digest(path)}\n".encode())
