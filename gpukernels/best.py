@@ -22,7 +22,8 @@ from gpukernels.ladder import op as find_op
 TABLE = Path(__file__).with_name("best.toml")
 VECTOR_BYTES = 16
 NEIGHBORS = 5  # measured shapes that decide: of one alone, what is just ahead there may be far behind a step beside it
-VENDOR, AHEAD = "cublas", 1.02  # between measured shapes a rung must be so far ahead of the vendor's to be taken
+VENDOR, AHEAD = "cublas", 1.1  # between measured shapes a rung must be so far ahead of the vendor's to be taken
+PARITY, PARITIES = 0.5, 8  # of the distance, for each factor 2 up to 8 that an extent has and the other one has not
 SLOW = 2.0  # a rung that took so many times the fastest one's seconds is not in the table, and counts as that slow
 # What is right on every GPU of its architecture, the best guess first.
 FALLBACK = {
@@ -79,8 +80,13 @@ def label(extents: Mapping[str, int]) -> str:
 
 
 def _distance(extents: Mapping[str, int], shape: str) -> float:
-    pairs = zip(extents.values(), map(int, shape.split("x")), strict=True)
-    return sum(abs(math.log2(max(own, 1) / other)) for own, other in pairs)
+    """How far two shapes are apart: by size in factors of 2, and by what they can be divided by, which decides how wide
+    an access may be."""
+    pairs = [(max(own, 1), other) for own, other in zip(extents.values(), map(int, shape.split("x")), strict=True)]
+    sizes = sum(abs(math.log2(own / other)) for own, other in pairs)
+    return sizes + PARITY * sum(
+        abs(math.log2(math.gcd(own, PARITIES) / math.gcd(other, PARITIES))) for own, other in pairs
+    )
 
 
 def ranked(extents: Mapping[str, int], by_shape: Mapping[str, Mapping[str, float]]) -> list[str]:

@@ -163,9 +163,17 @@ def test_the_nearest_shapes_decide_together() -> None:
     assert best.ranked({"N": 520}, by_shape)[0] == "bold", "beside a measured shape the others hardly count"
     assert best.ranked({"N": 9000}, by_shape)[0] == "other"
     assert best.ranked({"N": 2000}, {"1024": {"a": 1.0}, "2048": {"b": 1.0, "a": 1.9}})[0] == "b"
-    slightly, well = ({"512": {"a": 1.0, "cublas": ahead}} for ahead in (1.01, 1.03))
+    slightly, well = ({"512": {"a": 1.0, "cublas": ahead}} for ahead in (1.09, 1.11))
     assert best.ranked({"N": 600}, slightly)[0] == "cublas", "of a rung that is a little ahead nothing is known here"
     assert best.ranked({"N": 512}, slightly)[0] == best.ranked({"N": 600}, well)[0] == "a"
+
+
+def test_a_shape_is_near_to_those_that_are_divided_alike() -> None:
+    by_shape = {"1016": {"wide": 1.0, "narrow": 1.5}, "1021": {"narrow": 1.0, "wide": 1.5}}
+    assert best.ranked({"N": 1000}, by_shape)[0] == "wide"
+    assert best.ranked({"N": 1017}, by_shape)[0] == "narrow", "which is nearer to 1016, and odd"
+    assert best.ranked({"N": 1018}, by_shape)[0] == "narrow", "rows of two elements"
+    assert best.ranked({"N": 1024}, by_shape)[0] == "wide", "more than 8 count as 8"
 
 
 def test_types_of_one_width_share_what_was_measured_and_their_own_figures_count() -> None:
