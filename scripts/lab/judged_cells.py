@@ -77,6 +77,18 @@ def _transposed(x: Any, out: Any) -> None:
     out.copy_(x.T.contiguous())
 
 
+def _turned(x: Any, out: Any) -> None:
+    """The same, with a kernel in place of a copy at the end."""
+    import torch
+
+    torch.mul(x.T.contiguous(), 1, out=out)
+
+
+def _copied(x: Any, out: Any) -> None:
+    """PyTorch's copy of a contiguous tensor is no kernel, but a copy by the driver."""
+    out.copy_(x)
+
+
 def _relu(x: Any, out: Any) -> None:
     import torch
 
@@ -96,6 +108,8 @@ wgmma_4096 = Cell("matmul", "wgmma", "float16", (4096, 4096))
 torch_softmax = Torch("torch.softmax float32 4096x4096", _softmax, (4096, 4096))
 torch_relu = Torch("torch.clamp float32 512x512", _relu, (512, 512))
 
+torch_copied = Torch("torch: a copy, float32 2048x2048", _copied, (2048, 2048))
+torch_turned = Torch("torch: a transposed copy, multiplied, float32 2048x2048", _turned, (2048, 2048))
 torch_kept = Torch("torch: a transposed copy, copied, float32 2048x2048", _transposed, (2048, 2048))
 
 add_on_cpu = Cell("vector_add", "numpy", "float32", (1 << 20,))
@@ -105,7 +119,7 @@ CELLS = {
     "gpu": (
         *("vector_add", "transpose_512", "transpose_1024", "transpose_2048", "transpose_8192", "triton_4096"),
         *("matmul_256", "matmul_1024", "matmul_4096", "wgmma_4096", "torch_softmax", "torch_relu"),
-        "torch_kept",
+        *("torch_copied", "torch_turned", "torch_kept"),
     ),
     "cpu": ("add_on_cpu", "transpose_on_cpu"),
 }
