@@ -105,7 +105,7 @@ def gpu(fault: Fault) -> ModuleType:
     """kernelwatch.timing.gpu, whose device measures nothing."""
 
     def make(project: Any, package: object, cells: Sequence[Any], budget: object, seed: int) -> Any:
-        from kernelwatch.timing import device, nvml
+        from kernelwatch.timing import device, nvml, spent
 
         if fault.is_gone:
             raise CUDARuntimeError("cudaErrorDevicesUnavailable: CUDA-capable device(s) is/are busy or unavailable")
@@ -113,6 +113,7 @@ def gpu(fault: Fault) -> ModuleType:
         class Gpu(device.RunDevice):
             def __init__(self) -> None:
                 self.nvml = nvml.Nvml("0000:1B:00.0")
+                self.spent = spent.Spent()
 
             def facts(self) -> Any:
                 return {"gpu": "none", "nvml_uuid_sha256": fault.uuid(), "packages": {}}

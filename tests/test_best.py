@@ -89,7 +89,7 @@ def test_elsewhere_it_takes_what_runs_there(capability: int) -> None:
 
 def test_an_op_without_a_first_guess_gets_its_last_rung(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(best, "FALLBACK", {})
-    assert first("transpose", "float32", (64, 64), ("another", 80)) == "sector_aligned"
+    assert first("transpose", "float32", (64, 64), ("another", 80)) == "sector_words"
 
 
 def test_another_gpu_of_the_architecture_is_taken_for_one_that_was_measured() -> None:

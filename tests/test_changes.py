@@ -225,13 +225,14 @@ def reached(source: Path) -> set[Path]:
     return {source}.union(*(reached(source.with_name(name)) for name in names))
 
 
-HEADERS = sorted(Path(gpukernels.__file__).parent.glob("matmul/*.cuh"))
+HEADERS = sorted(Path(gpukernels.__file__).parent.glob("*/*.cuh"))
 
 
 @pytest.mark.parametrize("header", HEADERS, ids=lambda path: path.stem)
 def test_a_header_is_part_of_every_source_that_includes_it(header: Path, packages: Packages) -> None:
-    packages.edit(f"matmul/{header.name}", "#pragma once\n", "#pragma once  // once\n")
-    rungs = [found for found in gpukernels.op("matmul").rungs if found.source.suffix == ".cu"]
+    op = header.parent.name
+    packages.edit(f"{op}/{header.name}", "#pragma once\n", "#pragma once  // once\n")
+    rungs = [found for found in gpukernels.op(op).rungs if found.source.suffix == ".cu"]
     including = [str(found) for found in rungs if header in reached(found.source)]
     assert including
     assert ("matmul/wgmma" in including) == (header.stem in ("ampere", "hopper", "wgmma", "tma_store", "persistent"))

@@ -110,13 +110,14 @@ def test_rows_of_blocks_go_on_in_z(found: Rung, type: str, edge: int | None, mon
     gate.check_against(gate.reference(found), kernel, here, type, extents, edge, 0)
 
 
-def test_no_word_ends_after_the_last_row_of_an_input() -> None:
+@pytest.mark.parametrize("type", ["uint8", "uint16"])  # rows of float32 begin at words
+def test_no_word_ends_after_the_last_row_of_an_input(type: str) -> None:
     """All rows that a block of `sector_words` loads are there, its columns are the last, no row begins at a word."""
-    found, type = gpukernels.rung("transpose", "sector_words"), "uint8"
+    found = gpukernels.rung("transpose", "sector_words")
     kernel = loaded(load, cuda_source(found, type))
     here = dataclasses.replace(found, device="cpu")
     rows, columns = found.of(type).tile
-    extents = {"M": rows + 32, "N": 2 * columns}
+    extents = {"M": rows + 32 // np.dtype(type).itemsize, "N": 2 * columns}
     gate.check_against(gate.reference(found), functools.partial(kernel, shift=1), here, type, extents, None, 0)
 
 

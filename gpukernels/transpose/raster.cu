@@ -4,10 +4,10 @@
 //
 // Blocks begin in the order of their numbers, x first. So those of vectorized that run at one time read one band of rows
 // of the input, piece beside piece, and write pieces that are rows of the output apart. Here they go down the columns of
-// the input: what they read lies apart, and what they write lies together. vectors.cuh has the way of a tile.
+// the input: what they read lies apart, and what they write lies together. tile.cuh has the way of a tile.
 // Source: Ruetsch and Micikevicius, Optimizing matrix transpose in CUDA, 2009, whose blocks go along diagonals.
 
-#include "vectors.cuh"
+#include "tile.cuh"
 
 template <typename T>
 __global__ void __launch_bounds__(THREADS) transpose_raster(const T *__restrict__ in, T *__restrict__ out, long long M,

@@ -3,10 +3,10 @@
 // in   M x N    out   N x M, overwritten    row major, any M, N >= 1, T of 1, 2, 4, 8 or 16 bytes
 //
 // A thread turns blocks of V x V elements in registers, V = 16 / sizeof(T), between loads and stores of 16 bytes.
-// vectors.cuh has the way of a tile.
+// tile.cuh has the way of a tile.
 // Source: Ruetsch and Micikevicius, Optimizing matrix transpose in CUDA, 2009, with vectors in place of elements.
 
-#include "vectors.cuh"
+#include "tile.cuh"
 
 template <typename T>
 __global__ void __launch_bounds__(THREADS) transpose_vectorized(const T *__restrict__ in, T *__restrict__ out,

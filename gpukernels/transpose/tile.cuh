@@ -1,4 +1,4 @@
-// transpose/vectors.cuh: a tile of a transpose, 16 bytes an access on both sides.
+// transpose/tile.cuh: a tile of a transpose, 16 bytes an access on both sides.
 //
 // A thread loads blocks of V x V elements, V = 16 / sizeof(T), as V vectors of 16 bytes. It turns a block in registers,
 // so that what it stores to shared memory are vectors of the output. Shared memory holds the tile as rows of the output.
