@@ -23,7 +23,7 @@ TABLE = Path(__file__).with_name("best.toml")
 VECTOR_BYTES = 16
 NEIGHBORS = 5  # measured shapes that decide: of one alone, what is just ahead there may be far behind a step beside it
 VENDOR, AHEAD = "cublas", 1.1  # between measured shapes a rung must be so far ahead of the vendor's to be taken
-PARITY, PARITIES = 0.5, 8  # of the distance, for each factor 2 up to 8 that an extent has and the other one has not
+ALIGNMENT, WIDEST = 0.5, 8  # of the distance, for each factor 2 up to 8 that an extent has and the other one has not
 SLOW = 2.0  # a rung that took so many times the fastest one's seconds is not in the table, and counts as that slow
 # What is right on every GPU of its architecture, the best guess first.
 FALLBACK = {
@@ -84,8 +84,8 @@ def _distance(extents: Mapping[str, int], shape: str) -> float:
     an access may be."""
     pairs = [(max(own, 1), other) for own, other in zip(extents.values(), map(int, shape.split("x")), strict=True)]
     sizes = sum(abs(math.log2(own / other)) for own, other in pairs)
-    return sizes + PARITY * sum(
-        abs(math.log2(math.gcd(own, PARITIES) / math.gcd(other, PARITIES))) for own, other in pairs
+    return sizes + ALIGNMENT * sum(
+        abs(math.log2(math.gcd(own, WIDEST) / math.gcd(other, WIDEST))) for own, other in pairs
     )
 
 

@@ -331,7 +331,7 @@ def test_the_path_of_an_environment_is_no_part_of_its_files(tmp_path: Path) -> N
         for other in beside:
             (folder / other).touch()
         (folder / "a.pth").write_text(text.format(folder))
-        return Environment(folder).identity([folder / "a.pth", folder / "is gone"])
+        return Environment(folder).identity([Path("a.pth"), Path("is gone")])
 
     known = identity("1", "{}/src")
     assert identity("2", "{}/src") == known
@@ -346,7 +346,7 @@ def test_prose_in_the_metadata_of_a_package_is_no_part_of_it(tmp_path: Path) -> 
         folder = tmp_path / name / "package-1.0.dist-info"
         folder.mkdir(parents=True)
         (folder / "METADATA").write_text(text)
-        return Environment(tmp_path / name).identity([folder / "METADATA"])
+        return Environment(tmp_path / name).identity([Path(folder.name, "METADATA")])
 
     known = identity("1", "Name: p\nVersion: 1.0\nSummary: one\n\nVersion: 2 is better.\n")
     assert identity("2", "Name: p\nVersion: 1.0\nSummary: two\n\nVersion: 3 is better.\n") == known

@@ -16,5 +16,5 @@ __global__ void __launch_bounds__(THREADS) transpose_raster(const T *__restrict_
     const long long tile_rows = (M + TILE_ROWS - 1) / TILE_ROWS;
     const long long block = blockIdx.x + gridDim.x * (blockIdx.y + (long long)gridDim.y * blockIdx.z);
     const long long row0 = block % tile_rows * TILE_ROWS, column0 = block / tile_rows * TILE_COLUMNS;
-    transpose_tile(in, out, M, N, row0, column0, tile);
+    transpose_tile(in, out, M, N, row0, column0, threadIdx.y * BLOCK_X + threadIdx.x, tile);
 }

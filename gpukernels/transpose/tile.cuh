@@ -53,18 +53,17 @@ __device__ void turn(const unsigned int (&in)[16 / sizeof(T)][WORDS], unsigned i
 template <typename T>
 constexpr int VECTORS = TILE_COLUMNS * (TILE_ROWS * (int)sizeof(T) / 16);
 
-// The tile of the input that begins at row0, column0, transposed. `tile`: TILE_COLUMNS rows of the output, in shared
-// memory.
+// The tile of the input that begins at row0, column0, transposed. `thread`: of the block; `tile`: TILE_COLUMNS rows of
+// the output, in shared memory.
 template <typename T>
 __device__ void transpose_tile(const T *__restrict__ in, T *__restrict__ out, long long M, long long N, long long row0,
-                               long long column0, uint4 *tile) {
+                               long long column0, int thread, uint4 *tile) {
     constexpr int V = 16 / sizeof(T);                                // elements of a vector
     constexpr int ROWS = TILE_ROWS / V, COLUMNS = TILE_COLUMNS / V;  // blocks of V x V
     constexpr int BLOCKS = ROWS * COLUMNS / THREADS;                 // blocks a thread
     static_assert((ROWS & (ROWS - 1)) == 0, "the exclusive or stays within a row");
     static_assert(BLOCKS > 0 && ROWS * COLUMNS % THREADS == 0, "whole blocks for each thread");
 
-    const int thread = threadIdx.y * BLOCK_X + threadIdx.x;
     const unsigned long long places = (unsigned long long)in | (unsigned long long)out | M * sizeof(T) | N * sizeof(T);
     if (places % 16) {
         T *const elements = (T *)tile;

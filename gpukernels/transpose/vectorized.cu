@@ -12,8 +12,9 @@ template <typename T>
 __global__ void __launch_bounds__(THREADS) transpose_vectorized(const T *__restrict__ in, T *__restrict__ out,
                                                                 long long M, long long N) {
     __shared__ uint4 tile[VECTORS<T>];
+    const int thread = threadIdx.y * BLOCK_X + threadIdx.x;
     // gridDim.y is at most 65,535, so tile rows continue in z.
     const long long row0 = (blockIdx.y + (long long)gridDim.y * blockIdx.z) * TILE_ROWS;
     const long long column0 = (long long)blockIdx.x * TILE_COLUMNS;
-    transpose_tile(in, out, M, N, row0, column0, tile);
+    transpose_tile(in, out, M, N, row0, column0, thread, tile);
 }
