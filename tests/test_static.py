@@ -7,7 +7,8 @@ import json
 import math
 import re
 import shutil
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,8 @@ from kernelwatch.analysis import sass as sass_module
 from kernelwatch.analysis.compiled import Compiler, target
 from kernelwatch.analysis.occupancy import ARCHES, LIMITS, occupancy
 from kernelwatch.analysis.sass import CLASSES, count, disassemble
+from kernelwatch.emulator.build import headers_beside
+from kernelwatch.plan.cubin import read_cubin
 from kernelwatch.plan.package import NotHere
 from kernelwatch.run.outcome import Group, Outcome
 from kernelwatch.suites import compiled as suite_module
@@ -267,6 +270,26 @@ def test_the_figures_are_ptxass(arch: str, changed: Change) -> None:
         told = ptxas(found, type, arch)
         mine = figures(found, type, arch)
         assert {name: mine[name] for name in told} == told, f"{found} {arch}"
+
+
+def disassembled(rungs: Sequence[tuple[Rung, str]]) -> list[list[list[str]]]:
+    """The instructions of rungs with their types, each the words of its name: STG, E, 128."""
+    binaries = [compiler.compile_cuda(found, type, SM) for found, type in rungs]
+    codes = [read_cubin(path.read_bytes(), symbol, SM).code for path, symbol in binaries]
+    return [[name.split(".") for name, _ in instructions] for instructions in disassemble(codes, SM)]
+
+
+@compiled_group
+def test_a_vector_is_moved_by_one_access(sass: None) -> None:
+    """Rungs with vectors.cuh have their code twice: for vectors and for single elements. If nvcc takes a vector apart,
+    there are more accesses to single elements."""
+    rungs = [found for found in RUNGS if found.source.parent / "vectors.cuh" in headers_beside(found.source)]
+    assert len(rungs) > 1
+    for found, names in zip(rungs, disassembled([(found, found.types[0]) for found in rungs]), strict=True):
+        accesses = Counter((name, "128" in suffixes) for name, *suffixes in names)
+        results = math.prod(found.tile) // math.prod(found.block)  # of a thread
+        assert accesses["STG", False] == 4 * accesses["STG", True] == results, str(found)
+        assert accesses["LDG", False] == 4 * accesses["LDG", True], str(found)
 
 
 # --- planted changes -----------------------------------------------------------------------------------------------

@@ -3,7 +3,7 @@
 // WHOLE: all rows of the matrix consist of whole vectors, which begin at multiples of 16 bytes. Then a vector is inside
 // the matrix or outside with all four elements, and one access moves it. If not WHOLE, four accesses move the elements
 // that are inside.
-// Source: NVIDIA, CUDA C++ Programming Guide, device memory accesses.
+// Source: NVIDIA, CUDA C++ Programming Guide, device memory accesses; NVIDIA, PTX ISA: st.
 
 #pragma once
 
@@ -35,12 +35,23 @@ __device__ float4 load(const float *from, long long count) {
     return v;
 }
 
+// Store a vector. As inline PTX, since nvcc makes four stores of an assignment to *(float4 *)to if the address is a sum
+// such as C + row * N + column0 + 4 * lane, without a constant.
+__device__ void store_vector(float *to, float4 v) {
+#ifdef KERNELWATCH_HOST
+    *(float4 *)to = v;
+#else
+    asm volatile("st.global.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(to), "f"(v.x), "f"(v.y), "f"(v.z), "f"(v.w)
+                 : "memory");
+#endif
+}
+
 // Store the first `count` elements of a vector.
 template <bool WHOLE>
 __device__ void store(float *to, float4 v, long long count) {
     if (WHOLE) {
         if (count > 0)
-            *(float4 *)to = v;
+            store_vector(to, v);
     } else {
         if (count > 0)
             to[0] = v.x;
