@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import gpukernels
@@ -290,6 +291,16 @@ def test_a_vector_is_moved_by_one_access(sass: None) -> None:
         results = math.prod(found.tile) // math.prod(found.block)  # of a thread
         assert accesses["STG", False] == 4 * accesses["STG", True] == results, str(found)
         assert accesses["LDG", False] == 4 * accesses["LDG", True], str(found)
+
+
+@compiled_group
+def test_all_lanes_store_a_step_of_words_together(sass: None) -> None:
+    """A store for each step of 32 words, one for what lies before the first sector, one at an edge. If nvcc unrolls by
+    what lanes have left, there are more."""
+    found = gpukernels.rung("transpose", "sector_words")
+    for type, names in zip(found.types, disassembled([(found, type) for type in found.types]), strict=True):
+        words = found.of(type).tile[0] * np.dtype(type).itemsize // 4  # of a column
+        assert [name for name, *_ in names].count("STG") == math.ceil(words / 32) + 2, type
 
 
 # --- planted changes -----------------------------------------------------------------------------------------------

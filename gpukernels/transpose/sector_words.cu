@@ -75,9 +75,11 @@ __global__ void __launch_bounds__(BLOCK_X *BLOCK_Y) transpose_sector_words(const
     } else {
         T *const elements = (T *)tile;
         for (int r = warp; r < LOADED; r += BLOCK_Y)
-            for (int c = lane; c < TILE_COLUMNS; c += BLOCK_X)
+            for (int step = 0; step < TILE_COLUMNS; step += BLOCK_X) {
+                const int c = step + lane;
                 if (row0 + r < M && column0 + c < N)
                     elements[(c % W * BLOCK_X + c / W) * PITCH * W + r] = in[(row0 + r) * N + column0 + c];
+            }
     }
     __syncthreads();
 
@@ -96,9 +98,14 @@ __global__ void __launch_bounds__(BLOCK_X *BLOCK_Y) transpose_sector_words(const
             const unsigned int *const words = column + skipped / W;
             const int before = skipped % W;
             unsigned int *const sectors = (unsigned int *)(to + skipped);
+            // Each lane takes as many steps. If `w` were the counter, nvcc would unroll the loop for 4 steps at a time, and
+            // one warp would run it twice: once for its lanes with 4 steps, once for those with 3.
 #pragma unroll
-            for (int w = lane; w < TILE_ROWS / W; w += BLOCK_X)
-                sectors[w] = shifted(words[w], before ? words[w + 1] : 0, before * sizeof(T));
+            for (int step = 0; step < TILE_ROWS / W; step += BLOCK_X) {
+                const int w = step + lane;
+                if (step + BLOCK_X <= TILE_ROWS / W || w < TILE_ROWS / W)
+                    sectors[w] = shifted(words[w], before ? words[w + 1] : 0, before * sizeof(T));
+            }
         } else {
             for (int at = skipped + lane; at < skipped + TILE_ROWS && row0 + at < M; at += BLOCK_X)
                 to[at] = elements[at];
