@@ -2,9 +2,8 @@
 """A/A of the judge's mode: the same honest functions, measured by a judge and in the open mode.
 
 Each function is measured in the open mode, then by a judge, then in the open mode again, each time in a fresh process,
-as a user's first measurement is. On a GPU the open mode measures it once more, over as many sets of arrays as the judge
-has. The record goes to docs/judged.json, from which the table of docs/judge.md is written. With --device cpu it
-measures CPU functions, prints the table, and records nothing.
+as a user's first measurement is. The record goes to docs/judged.json, from which the table of docs/judge.md is written.
+With --device cpu it measures CPU functions, prints the table, and records nothing.
 """
 
 if __name__ == "__main__":
@@ -25,8 +24,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from kernelwatch.api import arguments as copies
-from kernelwatch.api import gpu
 from kernelwatch.api.judged import judge
 from kernelwatch.api.measuring import measure
 from kernelwatch.api.named import known, made
@@ -45,7 +42,7 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 JSON, PAGE = ROOT / "docs" / "judged.json", ROOT / "docs" / "judge.md"
 UNCAPTURED = "cannot be captured in a CUDA graph"  # in a warning of either mode
 AGREES = 0.01  # so far apart the figures of both modes count as the same
-BUDGET_S = 420.0  # after which no further function is begun
+BUDGET_S = 330.0  # after which no further function is begun
 
 
 def ratio(judged: Measured, open_samples: list[float]) -> tuple[float, tuple[float, float]]:
@@ -57,10 +54,8 @@ def ratio(judged: Measured, open_samples: list[float]) -> tuple[float, tuple[flo
     return size, (size * math.exp(-half), size * math.exp(half) if half < 700 else math.inf)
 
 
-def measured_here(function: str, maker: str, seconds: float, device: str, sets: int = 0) -> Measured:
-    """The open mode, in a fresh process. `sets`: over so many sets of arrays on a GPU, 0 for its own number."""
-    if sets:
-        copies.SETS_MAX, vars(gpu)["ROTATION"] = sets, sys.maxsize
+def measured_here(function: str, maker: str, seconds: float, device: str) -> Measured:
+    """The open mode, in a fresh process."""
     return measure(known(function), *made(maker)[0], seconds=seconds, device=device)  # type: ignore[arg-type]
 
 
@@ -70,18 +65,16 @@ def aa(name: str, device: str, seconds: float) -> dict[str, Any]:
     function, maker = f"{module}:{name}.run", f"{module}:{name}.arrays"
     began = time.monotonic()
 
-    def opened(sets: int = 0) -> Measured:
-        (found,) = each(measured_here, (function, maker), (seconds, device, sets), {}, 1)
+    def opened() -> Measured:
+        (found,) = each(measured_here, (function, maker), (seconds, device), {}, 1)
         return found  # type: ignore[no-any-return]
 
     before = opened()
     found = judge(function, function, args=maker, seconds=seconds, rtol=1e-5, atol=1e-5, device=device)  # type: ignore[arg-type]
     assert isinstance(found, Measured)
-    assert found.judged
-    alike = opened(found.judged.sets) if device == "gpu" else None
     after = opened()
     size, bounds = ratio(found, [*before.samples, *after.samples])
-    alike_ratio, alike_interval = ratio(found, list(alike.samples)) if alike else (None, None)
+    assert found.judged
     return {
         "name": getattr(judged_cells, name).title,
         "device": found.device,
@@ -90,9 +83,6 @@ def aa(name: str, device: str, seconds: float) -> dict[str, Any]:
         "judged_s": found.seconds,
         "ratio": size,
         "interval": bounds,
-        "alike_s": alike.seconds if alike else None,
-        "alike_ratio": alike_ratio,
-        "alike_interval": alike_interval,
         "judged": asdict(found.judged),
         "warnings": found.warnings,
         "open_warnings": tuple(dict.fromkeys((*before.warnings, *after.warnings))),
@@ -117,8 +107,6 @@ def run(device: str, seconds: float, only: str, budget_s: float) -> Iterator[dic
             continue
         told = f"open {time_text(found['open_s'])}, judged {time_text(found['judged_s'])}: {found['ratio']:.4f}"
         warnings = "".join(f"\n          {text}" for text in (*found["warnings"], *found["open_warnings"]))
-        if found["alike_ratio"]:
-            told += f", over {found['judged']['sets']} sets in both modes {found['alike_ratio']:.4f}"
         fixed = f"fixed costs {time_text(found['judged']['fixed_s'] * found['judged']['sets'])} a round"
         print(f"{time.monotonic() - began:6.1f} s  {found['name']}: {told}, {fixed}{warnings}", flush=True)
         yield found
@@ -135,37 +123,26 @@ def summary(cells: list[dict[str, Any]]) -> str:
     near = [one for one in both if abs(one["ratio"] - 1) <= AGREES]
     least = min(near, key=lambda one: one["open_s"], default=None)
     shortest = f", the shortest of them {least['name']} of {time_text(least['open_s'])}" if least else ""
-    found = (
+    return (
         f"On {cells[0]['device']} the judge's figure is {low} to {high} away from that of the open mode. That is of "
         f"the functions that both modes captured in a graph, without the one that is furthest apart, {most['name']} "
         f"({change_text(most['ratio'] - 1)}). Within {100 * AGREES:g} % are {len(near)} of {len(both)}{shortest}. "
         f"Not captured: {', '.join(rest) or 'none'}."
     )
-    if alike := [one["alike_ratio"] for one in both if one.get("alike_ratio")]:
-        low, high = (change_text(pick(alike) - 1) for pick in (min, max))
-        found += f" Over the same sets of arrays in both modes, all of them are {low} to {high} away."
-    return found
-
-
-def apart_text(size: float | None, interval: tuple[float, float] | None) -> str:
-    """A ratio and its interval as a change; "n/a" without."""
-    if size is None or interval is None:
-        return "n/a"
-    return f"{change_text(size - 1)} ({bounds_text(interval[0] - 1, interval[1] - 1)})"
 
 
 def text(cells: list[dict[str, Any]]) -> str:
     """The table, and what it comes to."""
     rows = []
     for one in cells:
+        low, high = one["interval"]
         judged = one["judged"]
         rows.append(
             [
                 one["name"],
                 time_text(one["open_s"]),
                 time_text(one["judged_s"]),
-                apart_text(one["ratio"], one["interval"]),
-                apart_text(one.get("alike_ratio"), one.get("alike_interval")),
+                f"{change_text(one['ratio'] - 1)} ({bounds_text(low - 1, high - 1)})",
                 str(judged["sets"]),
                 time_text(judged["fixed_s"]),
                 time_text(judged["resolution_s"]),
@@ -177,7 +154,6 @@ def text(cells: list[dict[str, Any]]) -> str:
         "open",
         "judged",
         "apart",
-        "over the same sets",
         "sets",
         "fixed costs a call",
         "resolution",
