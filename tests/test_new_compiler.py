@@ -1,4 +1,5 @@
-"""What an H200 said of a new NVRTC (data/nvrtc), within this project's own links: one event, and no break."""
+"""What H200s said of a new NVRTC (data/nvrtc) and of another Triton (data/triton), within this project's own links: one
+event each, and no break."""
 
 from pathlib import Path
 
@@ -7,6 +8,7 @@ import pytest
 from benchmarks.project import PROJECT
 from kernelwatch.detect.chain import chains
 from kernelwatch.detect.environments import events_of
+from kernelwatch.detect.judging import judge
 from kernelwatch.history import links
 from kernelwatch.history.links import Session
 
@@ -52,3 +54,21 @@ def test_commits_before_and_after_a_new_compiler_are_compared(told: list[Session
     assert len(set(chain.pieces)) == 1
     assert {node.commit[:8] for node in chain.nodes} >= {BEFORE, AFTER}
     assert SLOWER not in known or not known[SLOWER].edges  # no commit changed its launch
+
+
+def test_another_triton_is_one_event_and_the_next_commit_stays_compared() -> None:
+    """The commit after it changes the binaries of one version alone: its mend of the other's ragged products."""
+    before, after, ragged = "01b1d4b2", "71071c16", "matmul/triton float32 4000x4104x4040 cold"
+    own = links.read(PROJECT.results / MACHINE)[0]
+    environment, step = sorted(links.read(ROOT / "data" / "triton" / MACHINE)[0], key=lambda session: session.kind)
+    assert [environment.after[:8], step.before[:8], step.after[:8]] == [before, before, after]
+    told = [*(session for session in own if not session.after.startswith(after)), environment, step]
+    positions = {environment.after: 0, step.after: 1}
+    (event,) = events_of(told, MACHINE, "main", positions, [])
+    assert event.why == "triton 3.6.0 -> 3.5.1"
+    assert {change.series.cell.split()[0] for change in event.changes} == {"matmul/triton"}
+    assert not any(change.suspects for change in event.changes)
+    assert {link.word for link in judge(step).values()} == {"no change"}
+    (known,) = (session for session in own if session.after == step.after)
+    assert judge(known)[ragged].word == "better"
+    assert ragged not in judge(step)

@@ -19,7 +19,7 @@ if __name__ == "__main__":
 import math
 import statistics
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,7 +42,7 @@ from lab.pools import SIZES, TURNS, Recorded, Tally, a_link, a_session, name
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 PAPER = ROOT / "docs" / "research" / "links.md"
-PLANTED, NVRTC = ROOT / "data" / "planted", ROOT / "data" / "nvrtc"
+PLANTED, NVRTC, TRITON, WARP = (ROOT / "data" / name for name in ("planted", "nvrtc", "triton", "warp"))
 MACHINE = ROOT / "results" / "nvidia-h200.intel-xeon-processor.x86-64.linux"
 CHANGED: tuple[Word, ...] = ("worse", "better")
 SHARES = (1.0, 0.95, 0.9, 0.7)  # how far the response of a changed launch correlates with that of the one before it
@@ -408,8 +408,8 @@ def planted_table(sessions: Sequence[Session]) -> str:
     return table(header, sorted(rows))
 
 
-def nvrtc_table(sessions: Sequence[Session]) -> str:
-    """What a new NVRTC does to the launches of a commit, measured in both environments in turns."""
+def environment_table(sessions: Sequence[Session]) -> str:
+    """What another version of a package does to the launches of a commit, measured in both environments in turns."""
     rows = []
     for session in sessions:
         for link in session.changed if session.kind == "environment" else ():
@@ -422,6 +422,17 @@ def nvrtc_table(sessions: Sequence[Session]) -> str:
     return table([changed, "change", "95 % interval", "is"], sorted(rows))
 
 
+def suite_table(sessions: Sequence[Session]) -> str:
+    """What each commit of a plain suite changes, and what it cost."""
+    rows = []
+    for session in sorted(sessions, key=lambda session: session.at):
+        words = Counter(own.word for own in judge(session).values())
+        told = [f"{session.same} use the same"] if session.same else []
+        told += [f"{count} {word}" for word, count in sorted(words.items())]
+        rows.append([session.after[:8], ", ".join(told), f"{session.seconds:.0f} s"])
+    return table(["commit", "benchmarks", "it took"], rows)
+
+
 BLOCKS: dict[str, Callable[[Recorded, int, int], str]] = {  # of the record, the seed and the number of histories
     "record": lambda known, _, __: record_table(known),
     "turns": lambda known, _, __: turns_table(known),
@@ -432,7 +443,9 @@ BLOCKS: dict[str, Callable[[Recorded, int, int], str]] = {  # of the record, the
     "between": lambda *_: gpus.responding_table(gpus.sessions_in(ROOT / "results")),
     "alike": lambda *_: gpus.alike_table(gpus.sessions_in(ROOT / "results")),
     "planted": lambda *_: planted_table(gpus.sessions_in(PLANTED / "links")),
-    "nvrtc": lambda *_: nvrtc_table(gpus.sessions_in(NVRTC)),
+    "nvrtc": lambda *_: environment_table(gpus.sessions_in(NVRTC)),
+    "triton": lambda *_: environment_table(gpus.sessions_in(TRITON)),
+    "warp": lambda *_: suite_table(gpus.sessions_in(WARP)),
     "anchors": lambda known, seed, _: anchors_table(known, seed),
     "controls": lambda known, seed, _: controls_table(known, seed),
     "moderated": lambda known, seed, _: moderated_table(known, seed),
