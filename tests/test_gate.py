@@ -220,3 +220,18 @@ def test_a_process_that_a_test_leaves_does_not_hold_the_gate(
         dataclasses.replace(plan_project.load(ROOT), here=tmp_path / "project.py", gate=("test_gate.py",)), Output()
     )
     assert capsys.readouterr().out.splitlines()[-1] == "gate: 1 passed"
+
+
+def test_a_plugin_that_warns_does_not_end_the_gate(tmp_path: Path) -> None:
+    """pytest-benchmark 4 warns if pytest-xdist is there too, and a warning is an error in this project."""
+    (tmp_path / "warns.py").write_text("import warnings\n\n\ndef pytest_configure():\n    warnings.warn('of xdist')\n")
+    folder = tmp_path / "warns-4.dist-info"
+    folder.mkdir()
+    (folder / "METADATA").write_text("Metadata-Version: 2.1\nName: warns\nVersion: 4\n")
+    (folder / "entry_points.txt").write_text("[pytest11]\nbenchmark = warns\n")
+    command = [sys.executable, "-m", "pytest", "-q", "--collect-only", "-p", "no:cacheprovider", "tests/test_prose.py"]
+    path = os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])
+    done = subprocess.run(
+        command, cwd=ROOT, env=os.environ | {"PYTHONPATH": path}, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
