@@ -80,6 +80,9 @@ def kernel_cache(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPa
         patch.setenv("KERNELWATCH_CACHE", str(base / "engine"))
         patch.setenv("CUPY_CACHE_DIR", str(base / "cupy"))
         patch.setenv("TRITON_CACHE_DIR", str(base / "triton"))
+        # All environments have one pip, whose modules are compiled once; else each home folder would get its own.
+        patch.setenv("VIRTUALENV_OVERRIDE_APP_DATA", str(base / "virtualenv"))
+        patch.setenv("VIRTUALENV_SYMLINK_APP_DATA", "1")
         # Timed tests of several workers do not wait for each other, nor for a run of the user's.
         patch.setenv("KERNELWATCH_LOCKS", str(tmp_path_factory.getbasetemp()))
         _look_again()

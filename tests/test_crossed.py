@@ -14,6 +14,8 @@ from tests.repositories import new_project
 from tests.sums_of_rows import PLAIN, TABLE, Rows
 from tests.test_two_environments import HERE, KERNEL, SUMS, Wheels
 
+pytestmark = pytest.mark.xdist_group("crossed")  # two environments and their mixtures, made once for all of these
+
 CELL = "row_sum/plain float32 64x64 cold"
 SLOWER = KERNEL.replace("def plain(a, out):\n", "def plain(a, out):\n    for _ in range(400):\n        a.sum(axis=1)\n")
 

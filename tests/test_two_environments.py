@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 
 __all__ = ["browser"]  # a fixture
 
+pytestmark = pytest.mark.xdist_group("environments")  # each environment takes seconds to make: once for all of these
+
 KERNEL = "import sums\n\n\ndef plain(a, out):\n    sums.sum_rows(a, out)\n"
 WRONG = "import sums\n\n\ndef plain(a, out):\n    sums.sum_rows(a, out)\n    out[0] += sums.ERROR\n"
 SUMS = """
@@ -255,9 +257,6 @@ CELL = "row_sum/plain float32 64x64 cold"
 SLOWER = KERNEL + "\n\n# slower\n"
 
 
-together = pytest.mark.xdist_group("a history with environments")
-
-
 @pytest.fixture(scope="module")
 def linked(tmp_path_factory: pytest.TempPathFactory, small_engine: Path, wheels: Wheels) -> tuple[Rows, dict[str, str]]:
     """A history with a commit that is slower and was also measured in two environments, and one that is faster again;
@@ -307,7 +306,6 @@ def linked(tmp_path_factory: pytest.TempPathFactory, small_engine: Path, wheels:
     return rows, commits
 
 
-@together
 def test_an_environment_is_one_event_and_no_break(linked: tuple[Rows, dict[str, str]]) -> None:
     rows, commits = linked
     data = rows.folder / ".asv" / "html" / "data"
@@ -334,7 +332,6 @@ def test_an_environment_is_one_event_and_no_break(linked: tuple[Rows, dict[str, 
     assert [launch["word"] for launch in cell["launches"]][1::2] == ["worse", "better"]
 
 
-@together
 def test_the_pages_name_the_environment(linked: tuple[Rows, dict[str, str]], browser: "Browser") -> None:
     rows, commits = linked
     site = rows.folder / ".asv" / "html"
