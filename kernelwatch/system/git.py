@@ -48,10 +48,10 @@ def git(root: Path, *arguments: str, variables: Mapping[str, str] | None = None)
 
 def resolve(root: Path, name: str) -> str:
     """The full hash of a commit. Raises: UserError if git knows no such commit."""
-    git(root, "rev-parse", "--git-dir")  # whether this is a repository at all
     try:
         return git(root, "rev-parse", "--quiet", "--verify", "--end-of-options", f"{name}^{{commit}}")
     except UserError:
+        git(root, "rev-parse", "--git-dir")  # whether this is a repository at all
         what = "name one by a hash, a branch, a tag or HEAD~1"
         if git(root, "rev-parse", "--is-shallow-repository") == "true":
             what = "it is a shallow clone: `git fetch --unshallow` gets the whole history"
@@ -111,9 +111,8 @@ def _write_files(top: Path, commit: str, folder: Path) -> None:
     with tempfile.TemporaryDirectory() as temporary:
         index = {"GIT_INDEX_FILE": str(Path(temporary, "index"))}
         git(top, "read-tree", commit, variables=index)
-        repository = git(top, "rev-parse", "--absolute-git-dir")
-        apart = {"GIT_DIR": repository, "GIT_WORK_TREE": str(folder.absolute())}
-        git(folder, "checkout-index", "--all", "--force", variables=index | apart)
+        apart = {"GIT_WORK_TREE": str(folder.absolute())}
+        git(top, "checkout-index", "--all", "--force", variables=index | apart)
 
 
 def submodules(root: Path, commit: str) -> dict[str, str]:
