@@ -35,6 +35,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NoReturn, TextIO
 
+import importlib_metadata
+
 EARLY = (
     *("ml_dtypes", "sqlite3", "filelock", "asv.main", "rich.console", "rich.progress", "rich.table", "scipy.special"),
     *("asv_runner.check", "asv_runner.discovery", "asv_runner.run", "asv_runner.setup_cache", "pytest"),
@@ -173,6 +175,7 @@ def serve(requests: TextIO, answers: TextIO) -> None:
     FIRST.modules, FIRST.path, FIRST.finders = dict(sys.modules), [*sys.path], [*sys.meta_path]
     own = {name: module for name, module in sys.modules.items() if name.partition(".")[0] == "kernelwatch"}
     FIRST.states = {name: _copied(vars(module)) for name, module in own.items()}
+    FIRST.asv, FIRST.derived = _of_asv(), {each: {*each.__subclasses__()} for each in _classes_of_asv()}
     for name, module in own.items():
         _restore(module, FIRST.states[name])  # nothing is kept that was asked under this process's variables
     gc.collect()
@@ -420,13 +423,46 @@ def _is_same(folders: Sequence[str], known: str) -> bool:
     return any(os.path.samefile(os.path.join(folder, "kernelwatch"), f"{known}/kernelwatch") for folder in folders)
 
 
-def _stays(module: str, same_engine: bool) -> bool:
-    """Whether a module that was imported before any command is as in a new interpreter of a program. asv is not: a
-    command may have changed it, as a plugin does; nor is what imported it, nor another copy of the engine."""
+def _stays(module: str, same_engine: bool, same_asv: bool) -> bool:
+    """Whether a module that was imported before any command is as in a new interpreter of a program. asv is not if the
+    command has changed it, as a plugin does; nor is what imported it then, nor another copy of the engine."""
     package, _, rest = module.partition(".")
     if package == "kernelwatch":
-        return same_engine and rest.partition(".")[0] in ("", *WITHOUT_ASV)
-    return package != "asv"
+        return same_engine and (same_asv or rest.partition(".")[0] in ("", *WITHOUT_ASV))
+    return same_asv or package != "asv"
+
+
+def _classes_of_asv() -> list[type]:
+    named = (vars(module) for name, module in FIRST.modules.items() if name.partition(".")[0] == "asv")
+    values = {value for names in named for value in names.values() if isinstance(value, type)}
+    return [value for value in values if value.__module__.partition(".")[0] == "asv"]
+
+
+def _of_asv() -> dict[object, object]:
+    """What a plugin or a command can replace in asv: the names of its modules and of its classes, and what the objects
+    in its modules hold."""
+    told: dict[object, object] = {}
+    for name, module in FIRST.modules.items():
+        if name.partition(".")[0] == "asv":
+            for key, value in vars(module).items():
+                told[name, key] = id(value)
+                if type(value) in (dict, list, set):
+                    told[name, key, "holds"] = repr(value)
+                elif type(value).__module__.partition(".")[0] == "asv":
+                    told[name, key, "holds"] = repr(vars(value))
+    return told | {each: {key: id(value) for key, value in vars(each).items()} for each in _classes_of_asv()}
+
+
+class Left:
+    """What a class is derived from that a command had derived from one of asv's."""
+
+
+def _leave_asv() -> None:
+    """Have asv, which looks for all classes that are derived from its own, not find those of a command."""
+    for each in _classes_of_asv():
+        if not issubclass(each, BaseException):  # for which it does not look
+            for derived in set(each.__subclasses__()) - FIRST.derived[each]:
+                derived.__bases__ = tuple(Left if base is each else base for base in derived.__bases__)
 
 
 def _copied(names: Mapping[str, Any]) -> dict[str, Any]:
@@ -447,6 +483,9 @@ def _be(program: list[str], safe: bool, variables: Mapping[str, str], before: Ca
     """Be a program's interpreter, in a fork of its command whose standard streams are the program's already."""
     before()
     gc.freeze()
+    same_asv = _of_asv() == FIRST.asv
+    if same_asv:
+        _leave_asv()
     KEPT.extend((sys.stdin, sys.stdout, sys.stderr, dict(sys.modules)))
     _close_all_but()
     sys.stdin, sys.stdout = open(0, closefd=False), open(1, "w", closefd=False)  # noqa: SIM115
@@ -462,7 +501,8 @@ def _be(program: list[str], safe: bool, variables: Mapping[str, str], before: Ca
     atexit._clear()
     sys.modules.clear()
     same_engine = FIRST.engine != "" and _is_same(_engine_folders(program, os.getcwd(), variables)[:1], FIRST.engine)
-    sys.modules.update({name: module for name, module in FIRST.modules.items() if _stays(name, same_engine)})
+    stay = {name: module for name, module in FIRST.modules.items() if _stays(name, same_engine, same_asv)}
+    sys.modules.update(stay)
     for name in sys.modules.keys() & FIRST.states.keys():
         _restore(sys.modules[name], FIRST.states[name])
     sys.path[:] = FIRST.path
@@ -473,6 +513,8 @@ def _be(program: list[str], safe: bool, variables: Mapping[str, str], before: Ca
 
 if __name__ == "__main__":
     gc.set_threshold(100_000)  # collections while modules are imported free nothing, and forks inherit it
+    # asv asks for its version, which is in a file to parse, once for each of its commands whenever it starts.
+    importlib_metadata.version = functools.cache(importlib_metadata.version)
     for name in (*EARLY, *sys.argv[1:]):
         importlib.import_module(name)
     for name in CUDA:

@@ -154,6 +154,36 @@ def test_commands_of_one_copy_of_the_engine_are_as_in_interpreters_of_their_own(
         server.end()
 
 
+ASV = """
+import asv.environment, asv.plugin_manager, asv.util
+derived = sorted(each.__name__ for each in asv.util.iter_subclasses(asv.environment.Environment))
+plugins = [each.__name__ for each in asv.plugin_manager.plugin_manager._plugins]
+print(derived, plugins, asv.util.load_json.__module__, hasattr(asv.environment.Environment, "more"))
+"""
+CHANGES_OF_ASV = {
+    "nothing": "",
+    "a class derived": "class Own(asv.environment.Environment): tool_name = 'own'",
+    "a name": "asv.util.load_json = print",
+    "a name of a class": "asv.environment.Environment.more = 1",
+    "what an object holds": "asv.plugin_manager.plugin_manager._plugins.append(sys)",
+}
+
+
+@pytest.mark.parametrize("change", CHANGES_OF_ASV)
+def test_a_program_has_asv_as_it_is_whatever_its_command_did_to_it(tmp_path: Path, change: str) -> None:
+    starts = (
+        f"import asv.environment, asv.plugin_manager, asv.util, subprocess, sys\n{CHANGES_OF_ASV[change]}\n"
+        "print(subprocess.run([sys.executable, sys.argv[1]], capture_output=True, text=True))\n"
+    )
+    (tmp_path / "asv").mkdir()
+    for name, text in {"asv/benchmark.py": ASV, "program.py": starts}.items():
+        (tmp_path / name).write_text(text)
+    arguments = ("program.py", "asv/benchmark.py")
+    done, expected = PRELOADED.run(arguments, tmp_path, {}), alone(tmp_path, {}, *arguments)
+    assert "ExistingEnvironment" in expected.stdout, expected
+    assert (done.returncode, done.stdout, done.stderr) == (0, expected.stdout, expected.stderr)
+
+
 @pytest.mark.parametrize("end", ENDS)
 def test_a_command_ends_as_it_does_alone(tmp_path: Path, end: str) -> None:
     (tmp_path / "program.py").write_text(ENDS[end])
