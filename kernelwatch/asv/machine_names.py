@@ -3,8 +3,6 @@
 import platform
 import re
 
-from asv import util
-
 from kernelwatch.system.machine import first_gpu
 from kernelwatch.timing.nvml import Nvml
 
@@ -26,6 +24,8 @@ def who() -> dict[str, str | None]:
 
 def described(gpu: str | None = None) -> dict[str, str]:
     """asv's machine: a slug and the parts it consists of. `gpu`: the GPU's name; None looks it up."""
+    from asv import util  # not at the top: commands that ask for no name of a machine need not wait for asv
+
     gpu = gpu_name() if gpu is None else gpu
     cpu = re.sub(r"\((R|TM)\)|\bCPU\b|@.*", " ", util.get_cpu_info() or platform.processor() or "unknown")
     parts = {"gpu": gpu, "cpu": " ".join(cpu.split()), "arch": platform.machine(), "os": platform.system()}

@@ -15,7 +15,6 @@ from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
-from asv.step_detect import solve_potts_approx
 
 from kernelwatch.detect.growth import Grown, growths
 from kernelwatch.detect.noise import noise
@@ -187,6 +186,8 @@ class Window:
     def _proposed(self) -> list[int]:
         """The starts of new conditions, and the boundaries that asv's solver proposes between them. Those just before
         `first` are moved there."""
+        from asv.step_detect import solve_potts_approx  # not at the top: who looks for no steps need not wait for asv
+
         lengths = np.diff([*self.starts, len(self.x)])
         both = np.minimum(lengths[:-1], lengths[1:]) >= LEAST_POINTS
         starts = {start for start, last in zip(self.starts[1:], both, strict=True) if last and start >= self.first}
