@@ -453,7 +453,7 @@ def _of_asv() -> dict[object, object]:
     return told | {each: {key: id(value) for key, value in vars(each).items()} for each in _classes_of_asv()}
 
 
-class Left:
+class Outside:
     """What a class is derived from that a command had derived from one of asv's."""
 
 
@@ -462,7 +462,9 @@ def _leave_asv() -> None:
     for each in _classes_of_asv():
         if not issubclass(each, BaseException):  # for which it does not look
             for derived in set(each.__subclasses__()) - FIRST.derived[each]:
-                derived.__bases__ = tuple(Left if base is each else base for base in derived.__bases__)
+                derived.__bases__ = tuple(
+                    dict.fromkeys(Outside if base is each else base for base in derived.__bases__)
+                )
 
 
 def _copied(names: Mapping[str, Any]) -> dict[str, Any]:

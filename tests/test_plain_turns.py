@@ -298,7 +298,7 @@ def test_an_editable_install_is_no_commit(tmp_path: Path, small_engine: Path) ->
 
 
 def test_the_engine_imports_nothing_of_asv_for_its_own_commands() -> None:
-    """Which takes a quarter of the time in which such a command starts."""
+    """asv takes a quarter of the time in which such a command would start."""
     commands = ", ".join(
         f"kernelwatch.commands.{name}" for name in ("campaign", "ladder", "measure", "noise", "versus")
     )

@@ -280,8 +280,9 @@ def disassembled(rungs: Sequence[tuple[Rung, str]]) -> list[list[tuple[str, str]
 
 
 def of_one_bank(instructions: Sequence[tuple[str, str]]) -> int:
-    """The multiply-adds that read three registers of one of the two register banks (Jia et al., Dissecting the NVIDIA
-    Volta GPU architecture). A register that the one before read in the same place and kept (.reuse) is not read."""
+    """The multiply-adds that read three registers of one of the two register banks, as Volta has them (Jia et al.,
+    Dissecting the NVIDIA Volta GPU architecture). A register that a multiply-add right before has read in the
+    same place and kept (.reuse) is not read."""
     count, kept = 0, ["", "", ""]
     for name, operands in instructions:
         if name == "FFMA":
@@ -291,6 +292,8 @@ def of_one_bank(instructions: Sequence[tuple[str, str]]) -> int:
             parities = {int(one[1:]) % 2 for one in read if one[1:].isdigit()}
             count += len(read) == 3 and len(parities) == 1
             kept = [one if place.endswith(".reuse") else "" for one, place in zip(registers, places, strict=True)]
+        else:
+            kept = ["", "", ""]
     return count
 
 
@@ -303,6 +306,7 @@ def test_a_vector_is_moved_by_one_access(sass: None) -> None:
     for found, instructions in zip(rungs, disassembled([(found, found.types[0]) for found in rungs]), strict=True):
         names = [name.split(".") for name, _ in instructions]
         accesses = Counter((name, "128" in suffixes) for name, *suffixes in names)
+        assert accesses["FFMA", False] > 0
         assert of_one_bank(instructions) <= 0.01 * accesses["FFMA", False], str(found)
         results = math.prod(found.tile) // math.prod(found.block)  # of a thread
         assert accesses["STG", False] == 4 * accesses["STG", True] == results, str(found)

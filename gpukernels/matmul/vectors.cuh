@@ -39,21 +39,23 @@ __device__ float4 load(const float *from, long long count) {
 // such as C + row * N + column0 + 4 * lane, without a constant.
 //
 // A vector leaves from four registers in a row. If sums lay there while they are added up, many would be in the same
-// register bank as both of their factors, which makes the multiply-add slower. So the elements are copied, by an OR with
-// a 0 that the compiler does not know: a plain copy it would take away again.
+// register bank as both of their factors, which probably makes the multiply-add slower. So the elements are copied, by a
+// multiplication of their bits by a 1 that the compiler does not know: a plain copy it would take away again. It is the
+// depth of a block.
 __device__ void store_vector(float *to, float4 v) {
 #ifdef KERNELWATCH_HOST
     *(float4 *)to = v;
 #else
     asm volatile("{\n"
-                 "    .reg .b32 zero, x, y, z, w;\n"
-                 "    mov.b32 zero, %%tid.z;\n"
-                 "    or.b32 x, %1, zero;\n"
-                 "    or.b32 y, %2, zero;\n"
-                 "    or.b32 z, %3, zero;\n"
-                 "    or.b32 w, %4, zero;\n"
+                 "    .reg .b32 one, x, y, z, w;\n"
+                 "    mov.b32 one, %%ntid.z;\n"
+                 "    mul.lo.u32 x, %1, one;\n"
+                 "    mul.lo.u32 y, %2, one;\n"
+                 "    mul.lo.u32 z, %3, one;\n"
+                 "    mul.lo.u32 w, %4, one;\n"
                  "    st.global.v4.b32 [%0], {x, y, z, w};\n"
-                 "}" ::"l"(to), "f"(v.x), "f"(v.y), "f"(v.z), "f"(v.w)
+                 "}" ::"l"(to), "r"(__float_as_uint(v.x)), "r"(__float_as_uint(v.y)), "r"(__float_as_uint(v.z)),
+                 "r"(__float_as_uint(v.w))
                  : "memory");
 #endif
 }
