@@ -163,6 +163,7 @@ print(derived, plugins, asv.util.load_json.__module__, hasattr(asv.environment.E
 CHANGES_OF_ASV = {
     "nothing": "",
     "a class derived": "class Own(asv.environment.Environment): tool_name = 'own'",
+    "a class of two": "class Own(asv.environment.Environment, asv.plugin_manager.PluginManager): tool_name = 'own'",
     "a name": "asv.util.load_json = print",
     "a name of a class": "asv.environment.Environment.more = 1",
     "what an object holds": "asv.plugin_manager.plugin_manager._plugins.append(sys)",
