@@ -142,3 +142,11 @@ def test_every_table_has_its_place_in_the_page(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(links, "BLOCKS", dict.fromkeys(links.BLOCKS, lambda *_: "a new table"))
     assert links.main([]) == 0
     assert page.read_text().count("\na new table\n") == len(links.BLOCKS)
+
+
+@pytest.mark.parametrize("name", ["history", "between", "alike", "planted", "nvrtc", "triton", "warp"])
+def test_the_page_tells_what_was_recorded(known: Recorded, name: str) -> None:
+    begin, end = figures.marks(name, "scripts/lab/links")
+    block = links.PAPER.read_text(encoding="utf-8").partition(begin)[2].partition(end)[0].strip()
+    is_there = block == links.BLOCKS[name](known, SEED, 1)
+    assert is_there, f"scripts/lab/links --only {name} writes it"
