@@ -39,9 +39,9 @@ __device__ float4 load(const float *from, long long count) {
 // such as C + row * N + column0 + 4 * lane, without a constant.
 //
 // A vector leaves from four registers in a row. If sums lay there while they are added up, many would be in the same
-// register bank as both of their factors, which probably makes the multiply-add slower. So the elements are copied, by a
-// multiplication of their bits by a 1 that the compiler does not know: a plain copy it would take away again. It is the
-// depth of a block.
+// register bank as both of their factors, which probably makes the multiply-add slower. So the elements are copied, by
+// a multiplication of their bits by a 1 that the compiler does not know: a plain copy it would take away again. It is
+// the depth of a block.
 __device__ void store_vector(float *to, float4 v) {
 #ifdef KERNELWATCH_HOST
     *(float4 *)to = v;

@@ -98,8 +98,8 @@ __global__ void __launch_bounds__(BLOCK_X *BLOCK_Y) transpose_sector_words(const
             const unsigned int *const words = column + skipped / W;
             const int before = skipped % W;
             unsigned int *const sectors = (unsigned int *)(to + skipped);
-            // All lanes take the same number of steps. If `w` were the counter, nvcc would unroll the loop for 4 steps at a time, and
-            // one warp would run it twice: once for its lanes with 4 steps, once for those with 3.
+            // All lanes take the same number of steps. If `w` were the counter, nvcc would unroll the loop for 4 steps
+            // at a time, and one warp would run it twice: once for its lanes with 4 steps, once for those with 3.
 #pragma unroll
             for (int step = 0; step < TILE_ROWS / W; step += BLOCK_X) {
                 const int w = step + lane;
