@@ -329,6 +329,8 @@ def test_a_difference_without_a_rule_is_told(profiler: profile.Profiler) -> None
         found = compared_with(profiler, "transpose", "padded", {"shared load wavefronts": more})
         assert found["shared load wavefronts"][2] == "?"
         assert not profile.explained(found)
+    # nvcc may take a store of a vector apart, also in a rung with cp.async.
+    assert compared_with(profiler, "matmul", "pipelined", {"store requests": 3})["store requests"][2] == "?"
 
 
 def test_accesses_that_lanes_make_unequally_often_may_cost_less(profiler: profile.Profiler) -> None:

@@ -98,7 +98,7 @@ def test_tiles_stay_whole_if_parts_cost_more_than_they_gain(tiles: int, steps: i
 
 def test_the_second_kernel_has_the_threads_that_it_is_launched_with() -> None:
     launched = python_function(RUNG, RUNG.preparation).__globals__
-    files = (RUNG.source, RUNG.source.with_name("pipeline.cuh"))
+    files = (RUNG.source, RUNG.source.with_name("vectors.cuh"))
     text = "".join(path.read_text(encoding="utf-8") for path in files)
     for name in ("TAIL_THREADS", "VECTOR"):
         assert re.findall(rf"^constexpr int {name} = (\d+);", text, re.MULTILINE) == [str(launched[name])]

@@ -309,7 +309,8 @@ def test_a_vector_is_moved_by_one_access(sass: None) -> None:
         assert accesses["FFMA", False] > 0
         assert of_one_bank(instructions) <= 0.01 * accesses["FFMA", False], str(found)
         results = math.prod(found.tile) // math.prod(found.block)  # of a thread
-        assert accesses["STG", False] == 4 * accesses["STG", True] == results, str(found)
+        assert accesses["STG", False] == results, str(found)
+        assert accesses["STG", True] in (results // 4, 3 * results // 4), str(found)  # split_tail: its parts, too
         assert accesses["LDG", False] == 4 * accesses["LDG", True], str(found)
 
 

@@ -16,8 +16,8 @@
 #pragma once
 
 #include "ampere.cuh"
+#include "vectors.cuh"
 
-constexpr int VECTOR = 4;  // elements of 16 bytes
 constexpr int LANES_M = 4, LANES_N = 8;
 constexpr int WARPS_N = TILE_COLUMNS / WARP_COLUMNS;
 constexpr int THREADS = BLOCK_X * BLOCK_Y;
@@ -156,12 +156,7 @@ __device__ void store(const T (&sum)[TM][TN], T *__restrict__ C, long long M, lo
 #pragma unroll
         for (int g = 0; g < GROUPS_N; ++g) {
             const long long column = column0 + n0 + g * VECTOR * LANES_N;
-            if (BY == VECTOR && row < M && column < N)
-                *(float4 *)(C + row * N + column) = *(const float4 *)&sum[i][g * VECTOR];
-#pragma unroll
-            for (int e = 0; e < VECTOR; ++e)
-                if (BY < VECTOR && row < M && column + e < N)
-                    C[row * N + column + e] = sum[i][g * VECTOR + e];
+            store<BY == VECTOR>(C + row * N + column, *(const float4 *)&sum[i][g * VECTOR], row < M ? N - column : 0);
         }
     }
 }

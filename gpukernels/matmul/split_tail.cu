@@ -101,13 +101,9 @@ extern "C" __global__ void __launch_bounds__(TAIL_THREADS)
     const long long column = tile.column0 + quad * VECTOR % TILE_COLUMNS;
     if (row >= M)
         return;
-    if (column + VECTOR <= N && ((unsigned long long)C + (row * N + column) * sizeof(float)) % 16 == 0) {
-        *(float4 *)(C + row * N + column) = sum;
-        return;
-    }
-    const float values[] = {sum.x, sum.y, sum.z, sum.w};
-#pragma unroll
-    for (int e = 0; e < VECTOR; ++e)
-        if (column + e < N)
-            C[row * N + column + e] = values[e];
+    float *const to = C + row * N + column;
+    if (column + VECTOR <= N && (unsigned long long)to % 16 == 0)
+        store<true>(to, sum, VECTOR);
+    else
+        store<false>(to, sum, N - column);
 }

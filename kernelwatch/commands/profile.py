@@ -116,8 +116,7 @@ class Profiler:
         source = "".join([path.read_text(encoding="utf-8"), *headers_beside(path).values()])
         if name.startswith("load") and "cudaTextureObject_t" in source:
             return TEXTURE
-        stores = (name.startswith("store") and there > here) or (name == "shared store wavefronts" and there < here)
-        if stores and "cp.async.c" in source:
+        if name == "shared store wavefronts" and there < here and "cp.async.c" in source:
             return ASYNCHRONOUS
         figures = self.figures(cell.op, cell.rung, cell.type, arch)
         if name == "shared load wavefronts" and there < here and figures["shared_load_bytes"] > size:
