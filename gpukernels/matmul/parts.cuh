@@ -102,7 +102,9 @@ __device__ void write(float (&x)[8], unsigned short *to, u64 apart) {
             words[i] = two(x[2 * i], x[2 * i + 1]);
             x[2 * i] -= low(words[i]), x[2 * i + 1] -= high(words[i]);
         }
-        *(uint4 *)(to + part * apart) = make_uint4(words[0], words[1], words[2], words[3]);
+        // Inline PTX: of an assignment to *(uint4 *) nvcc makes four stores if PARTS is 2.
+        asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(to + part * apart), "r"(words[0]), "r"(words[1]),
+                     "r"(words[2]), "r"(words[3]));
     }
 }
 
