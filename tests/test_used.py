@@ -234,7 +234,7 @@ KERNELS = {
     "cupy": """
 import cupy
 
-SOURCE = "extern \"C\" __global__ void k(float *x) {{ x[threadIdx.x] += {constant}; }}"
+SOURCE = 'extern "C" __global__ void k(float *x) {{ x[threadIdx.x] += {constant}; }}'
 x = cupy.zeros(64, cupy.float32)
 cupy.RawKernel(SOURCE, "k")((1,), (64,), (x,))
 cupy.cuda.Device().synchronize()

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from kernelwatch.api.arguments import ALIGNMENT, LARGE, Memory, Original, device_of, up
+from kernelwatch.api.arguments import ALIGNMENT, LARGE, Memory, Original, apart, device_of, up
 from kernelwatch.api.result import MeasureError
 
 GUARD_BYTES = 4096  # behind the last array of a set, at least
@@ -114,4 +114,5 @@ def layout_of(positional: Sequence[Any], named: Mapping[str, Any], device: str, 
     arguments = tuple(map(of, positional)), {name: of(one) for name, one in named.items()}
     if not places:
         raise MeasureError("no array is among the arguments: the judge sees what a function writes into its arrays")
-    return Layout(*arguments, up(end + GUARD_BYTES, page if large else ALIGNMENT))
+    size = end + GUARD_BYTES
+    return Layout(*arguments, apart(size, page) if large else up(size, ALIGNMENT))
