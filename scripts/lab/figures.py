@@ -12,7 +12,8 @@ if __name__ == "__main__":
 
 import json
 import math
-from collections import Counter
+import statistics
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from io import StringIO
@@ -22,6 +23,7 @@ from rich.console import Console
 
 from benchmarks.project import PROJECT
 from kernelwatch.commands.noise import beside
+from kernelwatch.history import links
 from kernelwatch.history.records import Record, read, sidecars
 from kernelwatch.plan.problem import Shape, label
 from kernelwatch.report import rows, terminal
@@ -67,6 +69,13 @@ FLOAT8 = {  # what each is held against
     "wgmma_fp8_promoted": "torch_fp8_promoted",
     "wgmma_fp8_64x128": "torch_fp8",
     "wgmma_fp8_64x64": "torch_fp8",
+}
+STORES = {  # commit -> what it did to the stores of vectors; the rungs from vector_loads on have these steps one by one
+    "9602e747": "joined",
+    "042bf0a4": "sums copied",
+    "fa7dcc58": "by the block's depth",
+    "bcd524dd": "joined, sums copied",
+    "c2815845": "parts joined",
 }
 PRINTED = ((4096, 4096), (16411, 8209))  # the shapes of the transposes in README.md
 WRITER = "scripts/lab/figures"
@@ -207,6 +216,40 @@ def gain(before: Row | None, row: Row | None) -> str:
     if before is None or row is None or not before.cell.seconds or not row.cell.seconds:
         return "n/a"
     return f"x {row.rate / before.rate:.2f}"
+
+
+def stores(folder: Path) -> str:
+    """The table of what the commits in STORES changed, by rung: the median of its linked cold shapes, the least and the
+    most; "" without a link."""
+    changes: dict[str, dict[str, dict[str, float]]] = defaultdict(lambda: defaultdict(dict))  # rung, commit, cell: log
+    gpus = []
+    for session in links.read(folder)[0]:
+        if session.kind == "step" and session.after[:8] in STORES:
+            for link in session.changed:
+                if link.cell.endswith(" cold"):
+                    changes[link.cell.split()[0].partition("/")[2]][session.after[:8]][link.cell] = link.log
+            gpus.append(f"{session.gpu} of {session.at[:10]}")
+
+    def told(logs: Sequence[float]) -> str:
+        low, middle, high = (100 * math.expm1(value) for value in (min(logs), statistics.median(logs), max(logs)))
+        return f"{middle:+.1f} % ({low:+.1f} to {high:+.1f})"
+
+    rows = []
+    for rung, by_commit in sorted(changes.items(), key=lambda one: ladder_place(one[0])):
+        for commits in (tuple(STORES)[:3], *((commit,) for commit in tuple(STORES)[3:])):
+            own = [by_commit[commit] for commit in commits if commit in by_commit]
+            if own:
+                cells = set.intersection(*map(set, own))
+                together = told([sum(one[cell] for one in own) for cell in cells])
+                steps = "; ".join(f"{STORES[commit]}: {told([*by_commit[commit].values()])}" for commit in commits)
+                rows.append([rung, str(len(cells)), steps if len(own) > 1 else STORES[commits[0]], together])
+    heads = ["rung", "cold shapes", "commits", "all of it"]
+    return f"{', '.join(dict.fromkeys(gpus))}\n\n{table(heads, rows)}" if rows else ""
+
+
+def ladder_place(rung: str) -> int:
+    """Where a product's rung stands in the ladder."""
+    return [each.name for each in MATMUL.rungs].index(rung)
 
 
 def transposed(record: Record, places: Mapping[str, tuple[str, Shape]], title: str) -> str:
@@ -407,6 +450,7 @@ def write(records: list[Record], root: Path, results: Path, others: list[Record]
             ("docs/matmul.md", "float8"): lambda: float8(multiplied),
             ("docs/research/matmul.md", "climb"): lambda: climbs(climber(others or records) or multiplied),
             ("docs/research/matmul.md", "counters"): lambda: counters(multiplied, results, "docs/research/matmul.md"),
+            ("docs/research/matmul.md", "stores"): lambda: stores(results / multiplied.machine),
             ("docs/matmul.md", "between"): lambda: between(multiplied, results),
             ("docs/matmul.md", "several"): lambda: several(multiplied, results),
         }
