@@ -2,8 +2,10 @@
 
 import dataclasses
 import json
+import math
 import re
 import shutil
+import statistics
 from pathlib import Path
 
 import pytest
@@ -134,6 +136,23 @@ def test_each_step_of_a_climb_stands_beside_the_one_before() -> None:
     assert row_of(text, "double_buffer")[n : n + 2] == ["49085 (89 %)", "n/a"]
     assert row_of(text, "wgmma_plain")[n : n + 2] == ["n/a", "n/a"]  # beside wmma, of another table
     assert figures.climbs(dataclasses.replace(record, cells={})) == ""
+
+
+def test_the_stores_of_vectors_are_told_by_the_links_of_their_commits(tmp_path: Path) -> None:
+    folder = ROOT / "results" / "nvidia-h200.intel-xeon-processor.x86-64.linux"
+    text = figures.stores(folder)
+    is_there = text in (ROOT / "docs" / "research" / "matmul.md").read_text(encoding="utf-8")
+    assert is_there, "scripts/lab/figures writes it"
+    logs: dict[str, float] = {}  # of raster, all three commits together
+    for path in (file for commit in list(figures.STORES)[:3] for file in folder.glob(f"{commit}.*.links.jsonl")):
+        for line in map(json.loads, path.read_text(encoding="utf-8").splitlines()):
+            cell = line.get("cell", "")
+            if cell.startswith("matmul/raster float32") and cell.endswith(" cold"):
+                logs[cell] = logs.get(cell, 0.0) + line["log"]
+    assert len(logs) == 10
+    low, middle, high = (100 * math.expm1(pick(logs.values())) for pick in (min, statistics.median, max))
+    assert row_of(text, "raster")[-1] == f"{middle:+.1f} % ({low:+.1f} to {high:+.1f})"
+    assert figures.stores(tmp_path) == ""
 
 
 def test_a_climb_is_of_the_newest_record_that_has_every_step() -> None:
