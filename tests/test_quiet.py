@@ -2,14 +2,20 @@
 
 import dataclasses
 import json
+import math
+import random
+import statistics
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from benchmarks.project import PROJECT
 from kernelwatch.history.records import read, sidecars
 from kernelwatch.identity import comparisons, debt
+from kernelwatch.timing.record import quartiles
 from kernelwatch.timing.replay import LOW_CLOCK
-from lab import quiet
+from lab import quiet, sampling
 
 GPU = {"gpu": "NVIDIA H200", "nvml_uuid_sha256": "one", "nvml_driver": "580"}
 
@@ -78,6 +84,7 @@ def test_runs_are_told_by_all_processes_and_by_their_medians() -> None:
 def test_the_page_has_the_table_of_the_records() -> None:
     page, records = quiet.PAGE.read_text(encoding="utf-8"), quiet.recorded("h200")
     assert quiet.by_record(records) in page
+    assert quiet.by_sampling(records[-quiet.NEWEST :]) in page
     assert quiet.by_clock(records) in page
     assert quiet.by_cycles(records) in page
     assert quiet.by_minutes(sidecars(PROJECT.results)) in page
@@ -151,3 +158,55 @@ def test_cycles_are_the_time_at_the_clock_of_each_process(tmp_path: Path) -> Non
     assert quiet.by_cycles([record]).splitlines()[2:] == [
         "| 12345678 | cublas | 3 | 1760 MHz | 5.59 % | 5.41 % | 0.00 % |"
     ]
+
+
+def sampled(path: Path, cells: int, apart: float, clocks: tuple[float, ...] = (1980.0,) * 3) -> Path:
+    """A sidecar of short cells whose samples of a process spread by 1 %, and the processes by `apart` more."""
+    draw = random.Random(1)
+    path = sidecar(path, "one", dict.fromkeys((f"copy/a float32 {at} cold" for at in range(cells)), [1.0] * 3), clocks)
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    for line in lines[1:]:
+        for visit in line["visits"]:
+            level = 1e-5 * draw.gauss(1.0, apart)
+            samples = [level * draw.gauss(1.0, 0.01) for _ in range(sampling.BUDGET.samples)]
+            visit |= {"seconds": statistics.median(samples), "quartiles_s": quartiles(samples), "slots": 10}
+    path.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    return path
+
+
+def test_processes_that_only_sample_differ_by_their_sampling_errors(tmp_path: Path) -> None:
+    cells = quiet.cold(read(sampled(tmp_path / "12345678-x.facts.jsonl", 2000, 0.0)))
+    apart = statistics.fmean(cell.spread**2 for cell in cells)
+    assert 0.93 < statistics.fmean(sampling.within(cell) ** 2 for cell in cells) / apart < 1.07
+
+
+def test_the_share_of_the_sampling_error_is_told_for_both_kinds_of_clocks(tmp_path: Path) -> None:
+    """Samples alone make up for half of the variance of three processes, or more, in about four of five cells. Levels
+    that differ by much more leave them next to nothing."""
+    paths = [
+        sampled(tmp_path / "12345678-x.facts.jsonl", 500, 0.0),
+        sampled(tmp_path / "22345678-x.facts.jsonl", 500, 0.05, (1720.0, 1715.0, 1710.0)),
+    ]
+    paths[1].write_text(paths[1].read_text().replace("low clock", LOW_CLOCK))
+    rows = [line.strip("|").split("|") for line in quiet.by_sampling([*map(read, paths)]).splitlines()[2:]]
+    told = [[text.strip() for text in row] for row in rows]
+    assert [row[:3] for row in told] == [
+        ["12345678", "highest", "500"],
+        ["12345678", "own", "0"],
+        ["22345678", "highest", "0"],
+        ["22345678", "own", "500"],
+    ]
+    assert told[1][3:] == told[2][3:] == [*["n/a"] * 5, "0 of 0"]
+    alone, apart = (int(told[at][7].removesuffix(" %")) for at in (0, 3))
+    assert 75 <= alone <= 88
+    assert apart <= 5
+    assert int(told[3][8].split(" of ")[1]) > 450
+
+
+def test_a_launch_of_its_own_is_one_sample() -> None:
+    slow: Any = {"seconds": 0.06, "launches": 1, "slots": 1, "quartiles_s": [0.06, 0.06]}
+    assert sampling.samples(slow) == 1
+    assert math.isnan(sampling.error(slow))
+    quick: Any = {"seconds": 3.2e-3, "launches": 6, "slots": 2, "quartiles_s": [3.1e-3, 3.3e-3]}
+    assert sampling.samples(quick) == 2
+    assert sampling.error(quick) == pytest.approx(sampling.factor(2) / 16)
