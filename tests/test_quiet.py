@@ -85,6 +85,7 @@ def test_the_page_has_the_table_of_the_records() -> None:
     page, records = quiet.PAGE.read_text(encoding="utf-8"), quiet.recorded("h200")
     assert quiet.by_record(records) in page
     assert quiet.by_sampling(records[-quiet.NEWEST :]) in page
+    assert quiet.by_allocation(records[-quiet.NEWEST :]) in page
     assert quiet.by_clock(records) in page
     assert quiet.by_cycles(records) in page
     assert quiet.by_minutes(sidecars(PROJECT.results)) in page
@@ -210,3 +211,18 @@ def test_a_launch_of_its_own_is_one_sample() -> None:
     quick: Any = {"seconds": 3.2e-3, "launches": 6, "slots": 2, "quartiles_s": [3.1e-3, 3.3e-3]}
     assert sampling.samples(quick) == 2
     assert sampling.error(quick) == pytest.approx(sampling.factor(2) / 16)
+
+
+def test_the_sums_of_cupy_are_told_apart_by_what_a_process_allocates(tmp_path: Path) -> None:
+    """The last process has no large cell any more. Cells that few processes measured have no row."""
+    sum_of = "vector_add/cupy_add float32"
+    cells = {f"{sum_of} 65536 cold": [1.9e-6, 1.91e-6, 1.9e-6, 1.8e-6], f"{sum_of} 1048576 cold": [6e-6] * 3}
+    path = sidecar(
+        tmp_path / "12345678-x.facts.jsonl", "one", {**cells, f"{sum_of} 268435456 cold": [1e-3] * 3}, (1980.0,) * 4
+    )
+    path.write_text(path.read_text().replace('"seconds"', '"slots": 1, "seconds"'))
+    record = read(path)
+    assert [size > quiet.INDEXED_BYTES for size in quiet.allocated(record).values()] == [True, True, True, False]
+    assert quiet.by_allocation([record]).splitlines()[2:] == [
+        "| 12345678 | float32 65536 cold | 1.90 to 1.91 us (3) | 1.80 to 1.80 us (1) |"
+    ]

@@ -32,6 +32,8 @@ from kernelwatch.report.markdown import table
 from kernelwatch.report.texts import percent
 from kernelwatch.run.outcome import FINE, LEAST
 from kernelwatch.timing.clocks import odd
+from kernelwatch.timing.gpu import GUARD_BYTES
+from kernelwatch.timing.record import Measurement
 from kernelwatch.timing.replay import STEADY_CLOCK
 from lab.figures import write_block
 from lab.sampling import within
@@ -42,6 +44,7 @@ SHORT_S = 30e-6  # cells below this are told by themselves: a fixed time a launc
 CELLS_LEAST = 100  # with fewer a record is no full run
 NEWEST = 5  # records of which the sampling errors are shown
 WORST = 0.005  # the aim of issue 31 for the worst cell
+INDEXED_BYTES = 1 << 31  # CuPy indexes larger allocations, and views of them, with 64 bits
 LOUD = 0.01  # a spread above this is no agreement of the processes, whatever their clocks
 PRODUCT = re.compile(r"matmul/cublas\S* float16\S* 2048x2048x2048 cold")
 # What measures faster went on with the measurements that an interrupted run had kept: how long these took is not known.
@@ -143,6 +146,43 @@ def by_sampling(records: Sequence[Record]) -> str:
             rows.append([*row, share, f"{sum(cell.spread > WORST for cell in half)} of {worst}"])
     spread = ["between processes", "90 %", "within one", "90 %"]
     return table(["", "clock", "cells", *spread, "half or more", "of those above 0.5 %"], rows)
+
+
+def allocated(record: Record) -> dict[int, int]:
+    """Process -> the bytes of the one allocation in which its largest cell has its sets of buffers."""
+    most: dict[int, int] = {}
+    for cell in record.cells.values():
+        if cell.group.endswith(" gpu") and cell.seconds:
+            op, rung, kind, shape, _ = re.split("[/ ]", cell.key)
+            arrays = PROJECT.computes(op, rung).operands(tuple(map(int, shape.split("x"))), kind).arrays
+            size = sum(array.nbytes for array in arrays)
+            for one in cell.measurements:
+                most[one["process"]] = max(most.get(one["process"], 0), one["slots"] * size + GUARD_BYTES)
+    return most
+
+
+def by_allocation(records: Sequence[Record]) -> str:
+    """A row for each short cell of CuPy's sum that more than LEAST processes measured: its time in the processes whose
+    allocation CuPy indexes with 64 bits, and in the others."""
+    rows = []
+    for record in records:
+        sizes = allocated(record)
+        for cell in record.cells.values():
+            short = (
+                cell.key.startswith("vector_add/cupy_add ") and len(cell.seconds) > LEAST and cell.median_s < SHORT_S
+            )
+            if short:
+                row = [record.commit, cell.key.split(" ", 1)[1]]
+                for large in (True, False):
+                    times = [one["seconds"] for one in cell.measurements if is_large(sizes, one) is large]
+                    row.append(f"{min(times) * 1e6:.2f} to {max(times) * 1e6:.2f} us ({len(times)})" if times else "")
+                rows.append(row)
+    return table(["", "cupy_add", "processes with more than 2 GiB", "with less"], rows)
+
+
+def is_large(sizes: Mapping[int, int], one: Measurement) -> bool:
+    """Whether the process of a measurement allocated more than CuPy indexes with 32 bits. `sizes`: of `allocated`."""
+    return sizes[one["process"]] > INDEXED_BYTES
 
 
 def clocks(cell: Measured) -> list[float]:
@@ -265,6 +305,7 @@ def main(arguments: list[str] | None = None) -> int:
     records = recorded(options.machine)
     write_block(PAGE, "quiet", by_record(records), "scripts/lab/quiet")
     write_block(PAGE, "sampling", by_sampling(records[-NEWEST:]), "scripts/lab/quiet")
+    write_block(PAGE, "allocation", by_allocation(records[-NEWEST:]), "scripts/lab/quiet")
     write_block(PAGE, "clock", by_clock(records), "scripts/lab/quiet")
     noise = sidecars(PROJECT.results, options.machine)[-1].parent / "noise.jsonl"
     lines = [json.loads(line) for line in noise.read_text(encoding="utf-8").splitlines()]
