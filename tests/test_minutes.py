@@ -13,7 +13,8 @@ from kernelwatch.run.outcome import Outcome
 from kernelwatch.timing.record import Measurement
 from kernelwatch.timing.replay import REST_S, SHORT_REST_S
 from lab import minutes
-from lab.minutes import NONE, NOW, SAMPLES, WHOLE, Rule
+from lab.minutes import NONE, NOW, SAMPLES, WHOLE, More, Rule
+from lab.sampling import factor
 
 HIGHEST, POWER, TENSOR = 1980.0, 1600.0, 1800.0  # MHz: the highest clock, at the power limit, of tensor cores
 STEADY, NOISY = (1e-5, 1.0001e-5, 1.0002e-5, 1e-5, 1e-5, 1e-5), (1e-5, 1.02e-5, 0.98e-5, 1.02e-5, 0.98e-5, 1e-5)
@@ -149,6 +150,51 @@ def test_a_pair_is_measured_by_two_harnesses_and_a_side_may_follow_later(
     assert minutes.by_side(json.loads((tmp_path / minutes.PAIR.name).read_text())) in said
 
 
+def spread_within(one: Measured, error: float, spent_s: float = 0.1) -> Measured:
+    """A cell whose processes have this relative sampling error, and spent so many seconds on a measurement."""
+    for each in one.measurements:
+        half = error / factor(SAMPLES) / 2
+        each |= {
+            "quartiles_s": [(1 - half) * each["seconds"], (1 + half) * each["seconds"]],
+            "slots": 10,
+            "spent_s": {"before": 9.0, "replay": spent_s},
+        }
+    return one
+
+
+def test_more_samples_lessen_what_is_sampled_and_nothing_else() -> None:
+    seconds = (1e-5, 1.002e-5, 0.998e-5)
+    alone = cell(seconds)
+    for error, left in ((alone.spread, 0.5), (0.6 * alone.spread, math.sqrt(0.64 + 0.36 / 4)), (1e-9, 1.0)):
+        scale = More("", 4 * SAMPLES, REST_S).scale(spread_within(cell(seconds), error))
+        assert scale == pytest.approx(left, rel=1e-3)
+    assert More("", SAMPLES, REST_S).scale(spread_within(alone, alone.spread)) == 1.0
+
+
+def test_a_cell_that_ends_sooner_saves_what_a_process_spent_on_it() -> None:
+    """By more samples the third process ends the cell, not the sixth. Each of the three takes longer instead."""
+    noisy = (1e-5, 1.002e-5, 0.998e-5, 1.002e-5, 0.998e-5, 1e-5)
+    one = spread_within(cell(noisy), cell(noisy).spread)
+    whole = minutes.Run([one], HIGHEST, 60.0)
+    assert minutes.sampled(More("", SAMPLES, REST_S), whole)[0] == 60.0
+    seconds, cells = minutes.sampled(More("", 16 * SAMPLES, REST_S), whole)
+    (ended,) = cells.values()
+    assert len(ended.seconds) == 3
+    assert ended.spread == pytest.approx(cell(noisy[:3]).spread / 4, rel=1e-3)
+    assert seconds == pytest.approx(60.0 - 3 * 0.1 + 3 * 15 * 1000 * 1e-5, rel=1e-3)
+
+
+@pytest.mark.parametrize(("mhz", "rests_s"), [(HIGHEST, 0.0), (TENSOR, SHORT_REST_S), (POWER, REST_S)])
+def test_cells_have_more_samples_by_how_long_they_rest(mhz: float, rests_s: float) -> None:
+    whole, one = minutes.Run([], HIGHEST, 60.0), spread_within(cell(mhz=mhz), 0.001)
+    for most_s in (0.0, SHORT_REST_S, REST_S):
+        assert More("", 10, most_s).takes(whole, one) is (rests_s <= most_s)
+    assert not More("", 10, REST_S).takes(whole, spread_within(cell(cache="hot"), 0.001))
+    assert not More("", 10, REST_S).takes(whole, dataclasses.replace(one, limits=("heat",)))
+    extra_s = More("", 2 * SAMPLES, REST_S).extra_s(whole, one, one.measurements[1])
+    assert extra_s == pytest.approx(1000 * STEADY[1] + (REST_S if rests_s == REST_S else 0.0))
+
+
 def test_the_page_has_the_tables_of_the_records() -> None:
     page = minutes.PAGE.read_text(encoding="utf-8")
     runs, olds = minutes.runs(), minutes.olds()
@@ -156,3 +202,4 @@ def test_the_page_has_the_tables_of_the_records() -> None:
     assert minutes.by_part(runs[minutes.RECORD]) in page
     assert minutes.by_band(runs) in page
     assert minutes.by_rule(runs[minutes.RECORD], olds) in page
+    assert minutes.by_samples(minutes.told()) in page

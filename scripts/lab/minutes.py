@@ -16,6 +16,7 @@ if __name__ == "__main__":
 
     environment.laboratory(__file__)
 
+import dataclasses
 import itertools
 import json
 import math
@@ -44,12 +45,14 @@ from kernelwatch.timing.record import Measurement
 from kernelwatch.timing.replay import POWER_CLOCK, REST_S, SHORT_REST_S, STEADY_CLOCK
 from lab.figures import write_block
 from lab.quiet import quantiles, taken_s
+from lab.sampling import within
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 PAGE, WRITER = ROOT / "docs" / "research" / "measuring.md", "scripts/lab/minutes"
 PAIR = ROOT / "docs" / "minutes.json"  # of the newest pair
 RECORD = "5e02dca1"  # the newest full run whose minutes are known
 ENDED = "65a8feec"  # one before it
+SPENT = ("c9f45981", "95a9752d")  # records that say what each measurement spent
 OLD = ("46ae8df7", "cdf67321")  # the records whose intervals a shorter run is held against
 GPU = DEVICES["gpu"]
 SAMPLES = GPU.budget.samples
@@ -166,6 +169,11 @@ def runs() -> dict[str, Run]:
     """The full runs whose harness rested as WHOLE says, by commit, the newest last. One was ended early: it took no
     known time."""
     return {commit: recorded(path_of(commit)) for commit in (ENDED, RECORD)}
+
+
+def told() -> dict[str, Run]:
+    """The runs whose measurements say what they spent, by commit."""
+    return {commit: recorded(path_of(commit)) for commit in SPENT}
 
 
 def olds() -> dict[str, dict[str, Measured]]:
@@ -347,6 +355,92 @@ def by_rule(run: Run, olds: Mapping[str, Mapping[str, Measured]]) -> str:
     return table([*head, "detectable", "90 %", "0.5 % is"], rows)
 
 
+# --- more samples --------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class More:
+    """More samples for some cold cells. `count`: instead of SAMPLES; `rests_s`: only cells that rest no longer."""
+
+    title: str
+    count: int
+    rests_s: float
+
+    def takes(self, run: Run, cell: Measured) -> bool:
+        """Whether a cell has them: a quick cold one without a limited clock, in which the sampling error is known."""
+        if not cell.key.endswith(" cold") or cell.limits or len(cell.seconds) < LEAST or max(cell.seconds) > SLOW_S:
+            return False
+        return self.rests_of(run, cell) <= self.rests_s and not math.isnan(within(cell))
+
+    def rests_of(self, run: Run, cell: Measured) -> float:
+        """The seconds for which a later process rests before a cell."""
+        known = [mhz for one in cell.measurements if (mhz := one.get("clock64_mhz"))]
+        return NOW.of(statistics.median(known) if known else None, run.highest)
+
+    def scale(self, cell: Measured) -> float:
+        """What its processes' distances from their mean are multiplied by. The variance within a process is inversely
+        proportional to the samples, and the rest of the variance between processes stays."""
+        inner = within(cell) ** 2
+        rest = max(0.0, cell.spread**2 - inner)
+        return math.sqrt((rest + inner * SAMPLES / self.count) / (rest + inner)) if rest + inner else 1.0
+
+    def extra_s(self, run: Run, cell: Measured, one: Measurement) -> float:
+        """The seconds that a measurement takes longer: samples come back to back, or each after its share of a whole
+        rest. What is taken again has them again."""
+        share = (self.count - SAMPLES) / SAMPLES
+        rest = self.rests_of(run, cell)
+        each = one["launches"] * one["seconds"] + (rest if rest == REST_S else 0.0)
+        return share * each * (1 + one.get("retakes", 0))
+
+
+MORE = (
+    More("", SAMPLES, REST_S),
+    *(
+        More(title, count, rests_s)
+        for title, rests_s in (("without a rest", 0.0), ("without a long rest", SHORT_REST_S), ("all", REST_S))
+        for count in (10, 15, 25, 40)
+    ),
+)
+
+
+def sampled(more: More, run: Run) -> tuple[float, dict[str, Measured]]:
+    """The seconds of a run whose sidecar says what measurements spent, with more samples, and its cells.
+
+    A cell has the recorded processes in their order, until they end it. One that is left out saves what it spent, but
+    not its share of a process's start.
+    """
+    total, cells = run.seconds, {}
+    for cell in run.cells:
+        taken: list[Measurement] = [*cell.measurements]
+        if more.takes(run, cell):
+            mean, scale = statistics.fmean(cell.seconds), more.scale(cell)
+            taken = []
+            for one in cell.measurements:
+                if Outcome("ok", "", taken).detectable() <= FINE:
+                    total -= sum(seconds for part, seconds in one["spent_s"].items() if part != "before")
+                else:
+                    taken.append({**one, "seconds": mean + scale * (one["seconds"] - mean)})
+                    total += more.extra_s(run, cell, one)
+        cells[cell.key] = dataclasses.replace(of(taken), limits=cell.limits)
+    return total, cells
+
+
+def by_samples(runs: Mapping[str, Run]) -> str:
+    """A row for each number of samples and the cells that have it: minutes, measurements, and the spread of cold cells
+    without a limited clock, in each run."""
+    rows = []
+    for more in MORE:
+        row = [more.title, str(more.count)]
+        for run in runs.values():
+            seconds, cells = sampled(more, run)
+            free = [cell for key, cell in cells.items() if key.endswith(" cold") and not cell.limits]
+            row += [f"{seconds / 60:.1f}", str(sum(len(cell.seconds) for cell in cells.values()))]
+            row += quantiles([cell.spread for cell in free if len(cell.seconds) >= LEAST], 3)
+        rows.append(row)
+    told = [(f"{name}: minutes", "measurements", "spread", "90 %", "most") for name in runs]
+    return table(["cells", "samples", *itertools.chain(*told)], rows)
+
+
 # --- before and after, on a GPU ------------------------------------------------------------------------------------
 
 
@@ -470,6 +564,7 @@ def main(arguments: list[str] | None = None) -> int:
     write_block(PAGE, "parts", by_part(runs()[RECORD]), WRITER)
     write_block(PAGE, "bands", by_band(runs()), WRITER)
     write_block(PAGE, "rules", by_rule(runs()[RECORD], olds()), WRITER)
+    write_block(PAGE, "samples", by_samples(told()), WRITER)
     return 0
 
 
