@@ -9,8 +9,8 @@ from dataclasses import replace
 
 import pytest
 
-from kernelwatch.comparison.paired import trimmed_mean
-from kernelwatch.detect.judging import judge
+from kernelwatch.comparison.paired import LOOKS, trimmed_mean
+from kernelwatch.detect.judging import EARLY, FEWEST, SEEN, WIDER, judge, unchanged
 from kernelwatch.history import links
 from kernelwatch.history.links import Link, Session
 from tests.pages import RECORDED
@@ -131,3 +131,57 @@ def test_four_turns_that_agree_by_chance_are_not_taken_at_their_word() -> None:
              for at, order in enumerate(itertools.permutations((1, -1, 1, -1)))]  # fmt: skip
     assert judge(a_session(lucky))["lucky"].word == "worse"
     assert judge(a_session(lucky, *noisy))["lucky"].word == "cannot tell"
+
+
+def drawn(rng: random.Random, change: float, turns: int, count: int, sigma: float = 0.001) -> list[Link]:
+    log = math.log1p(change)
+    return [a_link(f"{change} {turns} {at}", [rng.gauss(log, sigma) for _ in range(turns)]) for at in range(count)]
+
+
+def test_what_is_surely_within_the_floor_is_unchanged_and_a_small_change_is_not() -> None:
+    def links_of(log: float, count: int = 10, apart: float = 0.0007) -> list[Link]:
+        return [a_link(f"{log} {at}", [log + apart, log - apart]) for at in range(count)]
+
+    still, small, slower = links_of(0.0, 20), links_of(0.007), links_of(0.02)
+    control = a_link("control", [0.0007, -0.0007], control=True)
+    told = judge(a_session(*still, *small, *slower, control))
+    assert {told[link.cell].word for link in [*still, *small]} == {"no change"}
+    assert {told[link.cell].word for link in slower} == {"worse"}
+    assert unchanged([*still, *small, *slower, control]) == {link.cell for link in still}
+    assert not unchanged([*still, *small, *slower, a_link("control", [0.0207, 0.0193], control=True)])
+
+
+def test_without_the_noise_of_a_session_nothing_is_surely_unchanged() -> None:
+    """Two turns alone agree by chance; links of a CPU do not tell the noise of a GPU."""
+    few = drawn(random.Random(2), 0.0, EARLY, FEWEST - 1, sigma=1e-6)
+    assert {judged.word for judged in judge(a_session(*few)).values()} == {"no change"}
+    assert not unchanged(few)
+    other = [replace(link, cell=f"cpu {link.cell}", device="cpu") for link in few]
+    assert not unchanged([*few, *other])
+
+
+def test_the_noise_of_a_session_is_taken_for_the_turns_of_each_link() -> None:
+    """However many of its links ended early: the intervals miss the true ratio no more often, and steps are found."""
+    rng, missed, found = random.Random(3), Counter[int](), Counter[int]()
+    for early in (0, 95):
+        for _ in range(40):
+            own = [*drawn(rng, 0.0, EARLY, early), *drawn(rng, 0.0, LOOKS[0], 100 - early)]
+            step = drawn(rng, 0.0072, LOOKS[0], 20)
+            told = judge(a_session(*own, *step))
+            missed[early] += sum(abs(told[link.cell].log) > told[link.cell].half() for link in own)
+            found[early] += sum(told[link.cell].word == "worse" for link in step)
+    assert 0.04 < missed[95] / 4000 < missed[0] / 4000 + 0.02 < 0.11
+    assert found[95] == pytest.approx(found[0], rel=0.1)
+    assert 0.2 < found[0] / 800 < 0.9
+
+
+def test_early_links_are_compared_with_those_of_the_first_look() -> None:
+    assert math.sqrt(LOOKS[0] / EARLY) == WIDER
+    rng = random.Random(4)
+    medians = [statistics.median(link.error for link in drawn(rng, 0.0, turns, 40_000)) for turns in (EARLY, LOOKS[0])]
+    assert medians[0] / medians[1] == pytest.approx(SEEN, rel=0.02)
+
+
+def test_full_runs_have_no_turns_and_their_noise_is_their_own() -> None:
+    own = [Link(str(at), 0.0, 0.001, 2, (), (1e-5, 1e-5)) for at in range(6)]
+    assert all(judged.error == pytest.approx(0.001) for judged in judge(a_session(*own)).values())

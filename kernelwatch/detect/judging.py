@@ -5,10 +5,16 @@ spread of the session's links, as if that had been seen in PRIOR further turns. 
 empirical Bayes methods, 2004.) A change counts if its interval lies beyond FLOOR. If a control moved, no link of the
 session is known better than that, so that levels and sums, too, hardly believe it. Noise and controls are those of the
 same device: a CPU says nothing of a GPU.
+
+In a long session a launch that is surely unchanged after EARLY turns takes no more of them (`unchanged`). Nothing else
+stops early: what may become an event is judged after as many turns as ever, so this look adds no chance of a false one.
+Sums of links contain what stopped, so its intervals must hold, too: the session's noise is taken for the turns of each
+link.
 """
 
 import math
 import statistics
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -22,6 +28,9 @@ INTERVAL = 0.05
 PRIOR = 6  # turns that the noise of the session counts for
 FEWEST = 5  # links from which the noise of a session is known
 EXACT = 1e-6  # no ratio is known better
+EARLY = 2  # turns after which a long session stops measuring what is surely unchanged: other links have 4 at least
+WIDER = math.sqrt(4 / EARLY)  # the standard error after EARLY turns over that after 4
+SEEN = WIDER * 0.6745 / 0.8881  # the same of medians of estimates: few degrees of freedom often guess too little
 
 
 @dataclass(frozen=True)
@@ -54,10 +63,28 @@ def relative(log: float, half: float, sign: float = 1.0) -> tuple[float, tuple[f
 
 def judge(session: Session) -> dict[str, Judged]:
     """The verdicts on the links of a session, controls included, by cell."""
+    return _judge(session.links)
+
+
+def unchanged(links: Sequence[Link]) -> set[str]:
+    """The cells of a session whose change is surely too small to count, controls left out: the verdict is "no change",
+    and the 95 % interval lies within FLOOR. None of a device with fewer than FEWEST links."""
+    judged, counts = _judge(links), Counter(link.device for link in links)
+    return {
+        link.cell
+        for link in links
+        if not link.control
+        and counts[link.device] >= FEWEST
+        and (own := judged[link.cell]).word == "no change"
+        and abs(own.log) + own.half() < math.log1p(FLOOR)
+    }
+
+
+def _judge(links: Sequence[Link]) -> dict[str, Judged]:
     found: dict[str, Judged] = {}
-    for device in sorted({link.device for link in session.links}):
-        own = [link for link in session.links if link.device == device]
-        errors = [link.error for link in own]
+    for device in sorted({link.device for link in links}):
+        own = [link for link in links if link.device == device]
+        errors = [link.error / SEEN if _is_early(link) else link.error for link in own]
         noise = statistics.median(errors) if len(errors) >= FEWEST else None
         moved = [link for link in own if link.control and _is_beyond(link.log, *moderated(link, noise))]
         found |= {link.cell: _judged(link, noise, moved) for link in own}
@@ -65,9 +92,11 @@ def judge(session: Session) -> dict[str, Judged]:
 
 
 def moderated(link: Link, noise: float | None) -> tuple[float, int]:
-    """The standard error of a link, and its degrees of freedom. `noise`: the session's; None if it is not known."""
+    """The standard error of a link, and its degrees of freedom. `noise`: the session's, of a link that did not stop
+    early; None if it is not known."""
     if noise is None:
         return max(link.error, EXACT), link.freedom
+    noise *= WIDER if _is_early(link) else 1.0
     freedom = link.freedom + PRIOR
     variance = (link.freedom * link.error**2 + PRIOR * noise**2) / freedom
     return max(math.sqrt(variance), EXACT), freedom
@@ -83,6 +112,10 @@ def word_of(log: float, error: float, freedom: int) -> Word:
 
 def _is_beyond(log: float, error: float, freedom: int) -> bool:
     return abs(log) - quantile(1 - LEVEL / 2, freedom) * error > math.log1p(FLOOR)
+
+
+def _is_early(link: Link) -> bool:
+    return len(link.logs) == EARLY
 
 
 def _judged(link: Link, noise: float | None, moved: Sequence[Link]) -> Judged:
