@@ -14,10 +14,11 @@ import pytest
 from benchmarks.project import PROJECT
 from kernelwatch.comparison import linking
 from kernelwatch.comparison.changes import Changes
+from kernelwatch.detect.judging import judge
 from kernelwatch.history import links
 from kernelwatch.history.links import Session
 from kernelwatch.plan.cells import Cell
-from tests.repositories import new_project
+from tests.repositories import FEWEST_TURNS, SMALL_ENGINE, copy_into, new_project, rewrite
 from tests.sums_of_rows import FAST, KERNEL, OTHER, OTHER_KERNEL, PLAIN, Rows
 
 BOTH = 'KERNELS = {"row_sum": {"plain": "rows.sums:plain", "other": "rows.more:other"}}\n'
@@ -242,6 +243,33 @@ def test_links_that_end_in_any_order_have_the_same_anchors() -> None:
     found = [(one.kind, one.before, one.after, [link.cell for link in one.changed]) for one in due]
     ends = [COMMITS[at] for at in (0, EVERY, 2 * EVERY)]
     assert found == [("anchor", before, after, [steps[0].links[0].cell]) for before, after in itertools.pairwise(ends)]
+
+
+def test_a_commit_beyond_its_time_takes_two_turns_of_what_is_unchanged(tmp_path: Path) -> None:
+    """Measured with the turns of the engine itself, by a clock that is exact."""
+    engine = tmp_path / "engine"
+    engine.mkdir()
+    copy_into(engine, ["kernelwatch"])
+    for edits in SMALL_ENGINE:
+        if edits is not FEWEST_TURNS:
+            rewrite(engine, edits)
+    project = new_project(tmp_path, "rows")
+    rows = Rows(project.folder, project.home, engine)
+    rows.describe(PLAIN + OTHER, shapes="(64, 64), (64, 128), (128, 64), (128, 128)")
+    rows.write_files({"rows/__init__.py": BOTH, "rows/sums.py": FAST, "rows/more.py": OTHER_KERNEL})
+    rows.commit_all("first")
+    slower = OTHER_KERNEL.replace("    np", "    for _ in range(100):\n        np")
+    rows.write_files({"rows/sums.py": FAST.replace("TIMES = 4", "TIMES = 2 + 2"), "rows/more.py": slower})
+    after = rows.commit_all("one is slower")
+    for budget, turns in (("1e-3", 2), ("3600", 4)):
+        rows.kernelwatch("link", "--budget", budget, "--no-publish", code=1)
+        session = sessions(rows)[after]
+        taken = {link.cell.partition(" ")[0]: len(link.logs) for link in session.links}
+        words = {cell.partition(" ")[0]: judged.word for cell, judged in judge(session).items()}
+        assert len(session.links) == 8
+        assert taken == {"row_sum/plain": turns, "row_sum/other": 4}
+        assert words == {"row_sum/plain": "no change", "row_sum/other": "worse"}
+        shutil.rmtree(rows.folder / "results")
 
 
 @pytest.mark.parametrize("is_known", [True, False])

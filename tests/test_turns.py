@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 from benchmarks.project import PROJECT
-from kernelwatch.comparison import bisect, paired
+from kernelwatch.comparison import bisect, linking, paired
 from kernelwatch.comparison.paired import Comparison, Side
+from kernelwatch.detect import judging
 from kernelwatch.plan.cells import Cell
 from kernelwatch.report import comparison
 from kernelwatch.run.outcome import Group, Outcome
@@ -246,6 +247,55 @@ def test_cells_are_measured_until_their_interval_is_narrow_and_the_same_launch_o
     narrow.run(math.inf)
     turns = {pairs.cell.rung: len(pairs.measurements) for pairs in narrow.pairs.values()}
     assert turns == {"loud": paired.LOOKS[-1], "quiet": paired.LOOKS[0], "numpy": 1}
+
+
+def linked(
+    synthetic: type[Synthetic], ratios: dict[str, float], budget_s: float, count: int = 8, loud: str = ""
+) -> dict[str, int]:
+    """The turns that a session of links takes of each rung: `count` that are quiet, and others beside a control.
+    `ratios`: of the second side, by rung; `loud`: a rung whose turns differ by far more."""
+    draw, far = noise(9, 0.0002), noise(10, 0.02)
+
+    def ratio(side: str, rung: str, _: int) -> float:
+        return (far() if rung == loud else draw()) * (ratios.get(rung, 1.0) if side == "head" else 1.0)
+
+    synthetic.ratio = staticmethod(ratio)
+    names = dict.fromkeys([*(f"rung{at}" for at in range(count)), *ratios, *filter(None, [loud]), "numpy"])
+    taken = cells("gpu", *names)
+    controls = paired.controls_of(taken, {("transpose", "gpu"): "numpy"})
+    found = linking.Links(PROJECT, BASE, HEAD, taken, controls, narrow={"gpu": 0.1})
+    found.run(budget_s)
+    return {pairs.cell.rung: len(pairs.measurements) for pairs in found.pairs.values()}
+
+
+def test_a_session_beyond_its_time_ends_what_is_unchanged_after_two_turns_and_nothing_else(
+    synthetic: type[Synthetic],
+) -> None:
+    """A change of 0.55 % is "no change" after two turns, and may be an event after four."""
+    first = paired.LOOKS[0]
+    turns = linked(synthetic, {"slower": 1.02, "faster": 0.98, "small": 1.0055}, 0.0, loud="loud")
+    others = dict.fromkeys(("slower", "faster", "small", "loud", "numpy"), first)
+    assert turns == {f"rung{at}": judging.EARLY for at in range(8)} | others
+
+
+def test_a_session_within_its_time_takes_every_turn_until_the_first_look(synthetic: type[Synthetic]) -> None:
+    assert set(linked(synthetic, {"slower": 1.02}, math.inf).values()) == {paired.LOOKS[0]}
+
+
+def test_nothing_ends_early_beside_a_control_that_moved_or_without_the_noise_of_others(
+    synthetic: type[Synthetic],
+) -> None:
+    assert set(linked(synthetic, {"numpy": 1.02}, 0.0).values()) == {paired.LOOKS[0]}
+    few = judging.FEWEST - 2  # and their control
+    assert set(linked(synthetic, {}, 0.0, count=few).values()) == {paired.LOOKS[0]}
+    assert set(linked(synthetic, {}, 0.0, count=few + 1).values()) == {judging.EARLY}
+
+
+def test_a_comparison_of_other_kinds_takes_every_turn(synthetic: type[Synthetic]) -> None:
+    synthetic.ratio = staticmethod(lambda *_: 1.0)
+    found = Comparison(PROJECT, BASE, HEAD, cells("gpu", *(f"rung{at}" for at in range(8))), {})
+    found.run(0.0)
+    assert {len(pairs.measurements) for pairs in found.pairs.values()} == {paired.LOOKS[0]}
 
 
 def test_a_side_that_fails_later_on_is_not_told_of(synthetic: type[Synthetic], monkeypatch: pytest.MonkeyPatch) -> None:

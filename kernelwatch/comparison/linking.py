@@ -4,6 +4,9 @@ A launch that did not change is not measured. One that changed is measured on bo
 the GPU at hand, until the interval of the ratio is narrow. A few cells that both sides launch alike are measured beside
 it as controls. After every EVERY links of a cell, its newest launch is compared with that from before them, the anchor:
 the errors of single links add up along a chain, and an anchor ends that.
+
+If the first look at a large session would exceed BUDGET_S, launches that are surely unchanged after two turns are not
+measured again.
 """
 
 import hashlib
@@ -22,6 +25,7 @@ from kernelwatch.analysis import compiled
 from kernelwatch.comparison.changes import Changes, changes, launches
 from kernelwatch.comparison.choice import Choice, choose
 from kernelwatch.comparison.paired import Comparison, Pairs, Side, identity_of, trimmed_mean
+from kernelwatch.detect import judging
 from kernelwatch.history.links import NOT_ASKED, NOT_DESCRIBED, NOT_HERE, NOT_TIMED, Kind, Link, Session
 from kernelwatch.plan.build import tree_of_commit
 from kernelwatch.plan.cells import Cell, timed
@@ -300,7 +304,16 @@ def link(
     )
 
 
-def _comparison(project: Project, one: Step, made: Trees | tuple[Side, Side]) -> Comparison:
+class Links(Comparison):
+    """Turns for links. What is surely unchanged is told by the verdict on links, which takes their noise together."""
+
+    def unchanged(self) -> Collection[str]:
+        """The cells that need no further turn; none if a control moved."""
+        links = [link_of(pairs, key not in self.judged) for key, pairs in self.pairs.items()]
+        return judging.unchanged([link for link in links if link])
+
+
+def _comparison(project: Project, one: Step, made: Trees | tuple[Side, Side]) -> Links:
     if isinstance(made, Trees):
         changed = [*one.differ.launched, *one.differ.compiled, *one.differ.new]
         choice, differ = few_controls(choose(project, one.cells, set(), changed)), set[str]()
@@ -308,7 +321,7 @@ def _comparison(project: Project, one: Step, made: Trees | tuple[Side, Side]) ->
     else:
         choice, differ = Choice([*one.cells], {}, set()), {cell.name for cell in one.cells}
         base, head = made
-    return Comparison(
+    return Links(
         project, base, head, choice.cells, choice.controls, differ=differ, narrow=NARROW, launches=one.launches
     )
 

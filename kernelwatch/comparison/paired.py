@@ -14,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from kernelwatch.detect.judging import EARLY
 from kernelwatch.plan.cells import Cell
 from kernelwatch.plan.cells import key as key_of
 from kernelwatch.plan.project import Project
@@ -259,6 +260,10 @@ class Turns(ABC):
     def close(self) -> None:
         """End what a turn leaves behind."""
 
+    def unchanged(self) -> Collection[str]:
+        """The cells that need no further turn if the first look would exceed the time; asked after EARLY turns."""
+        return ()
+
     def open(self, key: str) -> bool:
         """Whether another turn could show more of a cell."""
         pairs = self.pairs[key]
@@ -314,7 +319,8 @@ class Turns(ABC):
 
     def run(self, budget_s: float, tick: Callable[[str], None] = lambda text: None) -> None:
         """Take turns until every cell is decided, a cell failed, the last look is over, or another turn would exceed
-        `budget_s` in total. The first look is always reached, unless a cell fails."""
+        `budget_s` in total. The first look is always reached, unless a cell fails. If that would exceed `budget_s`,
+        what is `unchanged` takes no further turn."""
         began, last = time.monotonic(), 0.0
         try:
             while any(self.open(key) for key in self.judged) and self.turns < LOOKS[-1]:
@@ -325,6 +331,9 @@ class Turns(ABC):
                 last = time.monotonic() - at
                 if self.stops and self.failed() and self.narrow is None:
                     return
+                if self.turns == EARLY and time.monotonic() + (LOOKS[0] - EARLY) * last > began + budget_s:
+                    for key in self.unchanged():
+                        self.pairs[key].settled = self.verdict(key)
                 if self.turns in LOOKS:
                     self.look()
         finally:

@@ -3,8 +3,8 @@
 
 Anchors, controls and moderated noise are left out in turn, and changed launches respond differently to each GPU. What
 GPUs differ by and how noisy turns are comes from results/. The seed determines the rest, and the same seed and records
-make the same tables. Three more tables simulate nothing: how far GPUs differ on one change, and on none (A/A), and what
-they say of the planted history. All go to docs/research/links.md.
+make the same tables. Other tables simulate nothing: how far GPUs differ on one change, and on none (A/A), what they say
+of the planted history, and what recorded sessions save if they stop measuring early. All go to docs/research/links.md.
 """
 
 if __name__ == "__main__":
@@ -36,7 +36,7 @@ from kernelwatch.history import records
 from kernelwatch.history.links import Link, Session, Word
 from kernelwatch.report.arguments import Parser
 from kernelwatch.report.markdown import table
-from lab import gpus, pools
+from lab import early, gpus, pools
 from lab.figures import write_block
 from lab.pools import SIZES, TURNS, Recorded, Tally, a_link, a_session, name
 
@@ -433,6 +433,12 @@ def suite_table(sessions: Sequence[Session]) -> str:
     return table(["commit", "benchmarks", "it took"], rows)
 
 
+def every_session() -> list[Session]:
+    """All recorded sessions of this project's description."""
+    folders = (ROOT / "results", PLANTED / "links", NVRTC, TRITON)
+    return [session for folder in folders for session in gpus.sessions_in(folder)]
+
+
 BLOCKS: dict[str, Callable[[Recorded, int, int], str]] = {  # of the record, the seed and the number of histories
     "record": lambda known, _, __: record_table(known),
     "turns": lambda known, _, __: turns_table(known),
@@ -449,6 +455,8 @@ BLOCKS: dict[str, Callable[[Recorded, int, int], str]] = {  # of the record, the
     "anchors": lambda known, seed, _: anchors_table(known, seed),
     "controls": lambda known, seed, _: controls_table(known, seed),
     "moderated": lambda known, seed, _: moderated_table(known, seed),
+    "early": lambda *_: early.recorded_table(every_session()),
+    "stopping": lambda known, seed, _: early.simulated_table(known, seed),
 }
 
 
