@@ -20,10 +20,11 @@ import pytest
 
 import kernelwatch
 from kernelwatch.api import campaigns, trials
+from kernelwatch.api.arguments import ALIGNMENT, up
 from kernelwatch.api.cpu import Cpu
 from kernelwatch.api.judge import judging, memory, player, runner
 from kernelwatch.api.judge.judging import Judge, Rules
-from kernelwatch.api.judge.layout import layout_of
+from kernelwatch.api.judge.layout import GUARD_BYTES, layout_of
 from kernelwatch.api.judge.player import children
 from kernelwatch.api.judge.values import Reference, Values
 from kernelwatch.api.judged import Case, compared
@@ -294,6 +295,15 @@ def test_arrays_keep_their_strides_types_and_names() -> None:
     assert not data[: layout.set_bytes].any()
     assert not data[2 * layout.set_bytes :].any()
     assert sum(end - begin for begin, end in layout.gaps) == layout.set_bytes - (16 + 2 * 32 + 8) - small.nbytes
+
+
+@pytest.mark.parametrize(("arrays", "pages"), [(1, 3), (2, 3), (3, 5)])
+def test_large_sets_of_a_judge_lie_an_odd_number_of_pages_apart(arrays: int, pages: int) -> None:
+    """A page each, and one for the bytes that are guarded behind the last. A CPU has no pages."""
+    page, large = 2 << 20, [np.zeros(2 << 20, np.uint8) for _ in range(arrays)]
+    assert layout_of(large, {}, "cpu", np, page).set_bytes == pages * page
+    size = layout_of(large, {}, "cpu", np, ALIGNMENT).set_bytes
+    assert size == arrays * page + up(GUARD_BYTES, ALIGNMENT)
 
 
 def test_a_seeded_maker_makes_all_inputs() -> None:

@@ -227,13 +227,13 @@ def up(size: int, alignment: int) -> int:
 
 
 def apart(size: int, page: int) -> int:
-    """How far sets of so many bytes lie apart, in bytes: an odd number of pages.
+    """How far sets with large arrays lie apart, in bytes: an odd number of pages, so that they go through all places
+    above a page. Without pages, as on a CPU, the next multiple of ALIGNMENT.
 
-    How fast a kernel with long strides is depends on the bits of its addresses above a page. A transpose by PyTorch
-    takes 5 % longer at some places than at others (docs/judge.md). An even number, such as a power of two, would give
-    many sets, if not all, the same kind of place, and each new block of memory could have the other kind.
+    A kernel with long strides is several percent slower at some places than at others (docs/judge.md). Sets that lie a
+    power of two apart may all have one kind of place, and those of the next block of memory the other.
     """
-    return (-(-size // page) | 1) * page
+    return up(size, page) if page <= ALIGNMENT else (-(-size // page) | 1) * page
 
 
 def mib(size: int) -> str:

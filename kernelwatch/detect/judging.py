@@ -7,7 +7,8 @@ session is known better than that, so that levels and sums, too, hardly believe 
 same device: a CPU says nothing of a GPU.
 
 In a long session a launch that is surely unchanged after EARLY turns takes no more of them (`unchanged`). Nothing else
-stops early: what may become an event is judged after as many turns as ever, so this look adds no chance of a false one.
+stops early: what may become an event is judged after as many turns as ever. So this look finds no event by itself; the
+noise of the session is estimated from fewer turns then.
 Sums of links contain what stopped, so its intervals must hold, too: the session's noise is taken for the turns of each
 link.
 """
@@ -28,7 +29,7 @@ INTERVAL = 0.05
 PRIOR = 6  # turns that the noise of the session counts for
 FEWEST = 5  # links from which the noise of a session is known
 EXACT = 1e-6  # no ratio is known better
-EARLY = 2  # turns after which a long session stops measuring what is surely unchanged: other links have 4 at least
+EARLY = 2  # turns after which a long session stops measuring what is surely unchanged: others take 4 at least
 WIDER = math.sqrt(4 / EARLY)  # the standard error after EARLY turns over that after 4
 SEEN = WIDER * 0.6745 / 0.8881  # the same of medians of estimates: few degrees of freedom often guess too little
 

@@ -220,10 +220,10 @@ def gain(before: Row | None, row: Row | None) -> str:
 
 def stores(folder: Path) -> str:
     """The table of what the commits in STORES changed, by rung: the median of its linked cold shapes, the least and the
-    most; "" without a link."""
+    most; "" without a link. If several sessions linked a cell of a commit, the newest counts."""
     changes: dict[str, dict[str, dict[str, float]]] = defaultdict(lambda: defaultdict(dict))  # rung, commit, cell: log
     gpus = []
-    for session in links.read(folder)[0]:
+    for session in sorted(links.read(folder)[0], key=lambda each: each.at):
         if session.kind == "step" and session.after[:8] in STORES:
             for link in session.changed:
                 if link.cell.endswith(" cold"):
