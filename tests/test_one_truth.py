@@ -184,7 +184,11 @@ def test_history_commit_and_rung_tell_what_was_published(browser: "Browser", sit
             section = f"section[data-machine='{recorded['name']}']"
             at_commit = [(event, change) for event, change in told if change["to"] == commit]
             agrees(rows(page, f"{section} .happened li[data-id]"), at_commit)
-            sizes = {change["cell"]: change for event, change in at_commit if event["kind"] != "environment"}
+            sizes = {  # of what the commit alone did
+                change["cell"]: change
+                for event, change in at_commit
+                if event["kind"] != "environment" and not event["gradual"]
+            }
             for each in marks(page.locator(f"{section} td [data-key][data-change]")):
                 if each["key"] in sizes and sizes[each["key"]]["state"] != "refuted":
                     assert float(each["change"]) == pytest.approx(sizes[each["key"]]["size"], abs=1e-5)
