@@ -77,27 +77,25 @@ def test_a_change_has_one_size_interval_and_verdict_everywhere(browser: "Browser
     found = linked_changes(site)
     assert len(found) > 10
     position = {commit["hash"]: int(at) for at, commit in told["commits"].items()}
+    own: dict[str, float] = {}  # cell -> what the link of COMMIT says
     for event, change in found:
         first, at = (position[change[end]] for end in ("from", "to"))
         launches = [each for each in told["cells"][change["cell"]]["launches"] if each["word"]]
+        (launch,) = (each for each in launches if each["at"] == at)
+        log, half = launch["step"]
+        if change["to"].startswith(COMMIT):
+            own[change["cell"]] = math.expm1(log)
         if event["gradual"]:  # several links together, each too small for an event or beside one
             steps = [each["step"][0] for each in launches if first < each["at"] <= at]
             assert len(steps) > 1
-            assert math.expm1(math.fsum(steps)) == pytest.approx(change["change"], abs=1e-4)
+            assert math.expm1(math.fsum(steps)) == pytest.approx(change["change"], abs=1e-5)
         else:
-            (launch,) = (each for each in launches if each["at"] == at)
-            log, half = launch["step"]
             assert math.expm1(log) == pytest.approx(change["change"], abs=1e-5)
             assert [math.expm1(log - half), math.expm1(log + half)] == pytest.approx(change["interval"], abs=2e-4)
             assert launch["word"] == {"regression": "worse", "improvement": "better"}[event["kind"]]
         verdict = change["verdict"]
         assert [verdict["low"], verdict["high"]] == change["interval"]
         assert (verdict["word"], verdict["change"]) == ("confirmed", change["change"])
-    own = {
-        change["cell"]: change["change"]
-        for event, change in found
-        if event["last"]["hash"].startswith(COMMIT) and not event["gradual"]
-    }
     with opened(browser, site, f"commit?hash={COMMIT}") as page:
         shown = page.locator(f"section[data-machine='{RECORDED}'] [data-key]").evaluate_all(
             "all => all.map(each => [each.dataset.key, Number(each.dataset.change)])"

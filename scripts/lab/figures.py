@@ -73,7 +73,7 @@ FLOAT8 = {  # what each is held against
 STORES = {  # commit -> what it did to the stores of vectors; the rungs from vector_loads on have these steps one by one
     "9602e747": "joined",
     "042bf0a4": "sums copied",
-    "fa7dcc58": "by the block's depth",
+    "fa7dcc58": "as integers",
     "bcd524dd": "joined, sums copied",
     "c2815845": "parts joined",
 }
