@@ -26,17 +26,16 @@ from tests import gate
 ROOT = Path(__file__).resolve().parents[1]
 LARGEST_TILE = 128 * 128  # elements; beyond them some of the shapes around the tile are emulated, all take minutes
 ONE_EACH = ("initial", "coalesced", "conflict_free", "unrolled", "read_only")  # a thread sums an element
-TWO_WARPS: dict[str, Any] = {"tile": (32, 64), "block": (32, 2)}
-WARP = (("WARP_ROWS", 16), ("WARP_COLUMNS", 64))
 SMALLER: dict[str, dict[str, Any]] = {  # a smaller tile for a rung whose indexes are its own, for the long shapes
     **{f"matmul/{name}": {"tile": (8, 8), "block": (8, 8)} for name in ONE_EACH},
     "matmul/thread_tile_1d": {"tile": (16, 16), "block": (16, 8)},
     "matmul/thread_tile_2d": {"tile": (32, 32), "block": (8, 8)},
     "matmul/vector_loads": {"tile": (32, 32), "block": (8, 8)},
-    "matmul/warp_tile": {**TWO_WARPS, "constants": (*WARP, ("TILE_K", 8))},
-    "matmul/double_buffer": {**TWO_WARPS, "shared": 6400, "constants": (*WARP, ("TILE_K", 8))},
-    "matmul/async_stages": {**TWO_WARPS, "shared": 19200, "constants": (*WARP, ("TILE_K", 16), ("STAGES", 3))},
-    "matmul/raster": {**TWO_WARPS, "shared": 19200, "constants": (*WARP, ("TILE_K", 16), ("STAGES", 3))},
+    "matmul/double_buffer": {"tile": (32, 32), "block": (8, 8)},
+    **{
+        f"matmul/{name}": {"tile": (32, 32), "block": (8, 8), "shared": 13056}
+        for name in ("async_stages", "serpentine", "raster")
+    },
     "matmul/split_tail": {
         "tile": (32, 64),
         "block": (32, 2),

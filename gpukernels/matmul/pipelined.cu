@@ -1,12 +1,14 @@
-// matmul/pipelined: C[m][n] = sum over k of A[m][k] B[k][n], raster with fragments that are read one k ahead.
+// matmul/pipelined: C[m][n] = sum over k of A[m][k] B[k][n], larger tiles, with fragments that are read one k ahead.
 //
 // A   M x K    B   K x N    C   M x N, overwritten    row major, A, B, C and the sum of T (float), any M, N, K >= 1
 //
-// A fragment is what a thread needs of A or B for one k: TM or TN elements. In raster a thread reads its fragments of a
-// k from shared memory, waits for them, and multiplies. Here it has two sets of them in registers. It reads those of
-// the next k before it multiplies those of this k, and at the end of a stage it reads the first ones of the next stage.
-// So no multiply-add needs what was read just before it. pipeline.cuh has the loop; the order of the multiply-adds
-// there is the best of those that were measured, for all three tiles in the ladder together.
+// A block's tile is twice that of raster. A warp has a compact tile of it, WARP_ROWS x WARP_COLUMNS, and a thread twice
+// as many sums, so that it reads less of shared memory for each multiply-add. But it takes so many registers that a
+// multiprocessor has room for one block, whose 8 warps are few to wait under.
+// A fragment is what a thread needs of A or B for one k: TM or TN elements. Here a thread has two sets of them in
+// registers. It reads those of the next k before it multiplies those of this k, and at the end of a stage it reads the
+// first ones of the next stage. So no multiply-add needs what was read just before it. pipeline.cuh has the loop; the
+// order of the multiply-adds there is the best of those that were measured, for all three tiles in the ladder together.
 // Blocks that run at the same time share what they load in the L2 cache. So, as in raster, their tiles lie in bands of
 // BAND rows of tiles (Tile in pipeline.cuh): such blocks need few rows of A and few columns of B.
 // Source: NVIDIA, CUTLASS, efficient GEMM in CUDA (software pipelining of fragments).

@@ -1,30 +1,28 @@
-// matmul/raster: C[m][n] = sum over k of A[m][k] B[k][n], async_stages with blocks in bands of rows of tiles.
+// matmul/raster: C[m][n] = sum over k of A[m][k] B[k][n], serpentine with blocks in bands of rows of tiles.
 //
 // A   M x K    B   K x N    C   M x N, overwritten    row major, A, B, C and the sum of T (float), any M, N, K >= 1
 //
 // Blocks that are at work at the same time share what they load in the L2 cache. Blocks in the order of the rows of C
 // have a few rows of A and all columns of B, which may not fit. In a band of BAND rows of tiles, whose columns come one
 // after the other, as many blocks have BAND times as many rows of A, and the BANDth part of the columns of B.
-// Nothing but the place of a block's tile differs from async_stages.
+// Nothing but the place of a block's tile differs from serpentine.
 // Source: NVIDIA, CUTLASS, efficient GEMM in CUDA (threadblock rasterization); Triton, tutorial 3, matrix
 // multiplication (grouped ordering).
 
 #include "ampere.cuh"
 #include "vectors.cuh"
 
-constexpr int LANES_M = 4, LANES_N = 8;
-constexpr int WARPS_N = TILE_COLUMNS / WARP_COLUMNS;
+constexpr int TM = TILE_ROWS / BLOCK_Y, TN = TILE_COLUMNS / BLOCK_X;  // results a thread: rows, columns
 constexpr int THREADS = BLOCK_X * BLOCK_Y;
-constexpr int APART_M = LANES_M * VECTOR, APART_N = LANES_N * VECTOR;  // from one group of four of a thread to the next
-constexpr int TM = WARP_ROWS / LANES_M, TN = WARP_COLUMNS / LANES_N;   // results a thread: rows, columns
-constexpr long long BAND = 8;                                          // rows of tiles
+constexpr int APART = BLOCK_X * VECTOR;  // columns from one group of four of a thread to the next
+constexpr long long BAND = 8;            // rows of tiles
 
 // Rows of As, which are columns of A, have 4 spare elements: lanes that copy a row of A store to 8 banks, not to one.
 constexpr int PITCH_A = TILE_ROWS + VECTOR, PITCH_B = TILE_COLUMNS;
 constexpr int STAGE = TILE_K * (PITCH_A + PITCH_B);  // elements of a stage
 
-static_assert(THREADS == 32 * WARPS_N * (TILE_ROWS / WARP_ROWS), "a warp for each tile of a warp");
-static_assert(WARP_ROWS % APART_M == 0 && WARP_COLUMNS % APART_N == 0, "whole groups of four");
+static_assert(TM * BLOCK_Y == TILE_ROWS && TN * BLOCK_X == TILE_COLUMNS, "a thread has TM x TN results");
+static_assert(TM % VECTOR == 0 && TN % VECTOR == 0, "whole vectors of results");
 static_assert(STAGES >= 2, "a stage to fill");
 static_assert(STAGES * STAGE * 4 == SHARED_BYTES, "shared in the ladder is the size of the stages");
 
@@ -44,12 +42,9 @@ struct Tile {
 template <bool WHOLE, typename T>
 __device__ void compute(T *shared, const T *__restrict__ A, const T *__restrict__ B, T *__restrict__ C, long long M,
                         long long N, long long K, long long row0, long long column0) {
-    const int thread = threadIdx.y * BLOCK_X + threadIdx.x, warp = thread / 32, lane = thread % 32;
+    const int x = threadIdx.x, y = threadIdx.y, thread = y * BLOCK_X + x;
 
-    // Where this thread's results begin in the tile of C (warp_tile.cu draws the zigzag of the lanes), and where it
-    // starts in the tiles that it helps to copy.
-    const int m0 = warp / WARPS_N * WARP_ROWS + lane / 2 % LANES_M * VECTOR;
-    const int n0 = warp % WARPS_N * WARP_COLUMNS + (lane / 8 * 2 + lane % 2) * VECTOR;
+    // Where this thread starts in the tiles that it helps to copy: neighboring threads along the rows of each.
     constexpr int BY = WHOLE ? VECTOR : 1;  // elements of B a copy
     constexpr int A_ROWS = THREADS / TILE_K, B_COPIES = TILE_COLUMNS / BY, B_ROWS = THREADS / B_COPIES;
     static_assert(THREADS % TILE_K == 0 && TILE_ROWS % A_ROWS == 0, "whole steps of rows of A's tile");
@@ -57,46 +52,57 @@ __device__ void compute(T *shared, const T *__restrict__ A, const T *__restrict_
     const int a_row = thread / TILE_K, a_k = thread % TILE_K;
     const int b_k = thread / B_COPIES, b_column = thread % B_COPIES * BY;
 
-    // Past M, N and K the stages hold 0. The last steps fill stages with 0 that are not used.
-    auto copy = [&](long long k0, int stage) {
-        T *const As = shared + stage * STAGE, *const Bs = As + TILE_K * PITCH_A;
+    // Begin to copy the next tiles into a stage. What changes from step to step, and nothing else, is kept: where the
+    // thread's first copies of A and B come from, and what is left along K. Past M, N and K the stages hold 0. The last
+    // steps fill stages with 0 that are not used.
+    const T *a_from = A + (row0 + a_row) * K + a_k, *b_from = B + b_k * N + column0 + b_column;
+    const long long a_down = A_ROWS * K, b_down = B_ROWS * N;           // from one copy of a thread to its next
+    const int rows = (int)min(M - row0, (long long)TILE_ROWS) - a_row;  // of A, from the thread's first one on
+    const bool column_there = b_column < N - column0;
+    long long left = K;
+    auto copy = [&](int stage) {
+        T *const As = shared + stage * STAGE + a_k * PITCH_A + a_row;
+        T *const Bs = shared + stage * STAGE + TILE_K * PITCH_A + b_k * PITCH_B + b_column;
+        const int depth = (int)max(min(left, (long long)TILE_K), 0LL);  // of these tiles, along K
+        const int b_rows = column_there ? depth - b_k : 0, a_rows = a_k < depth ? rows : 0;
 #pragma unroll
-        for (int step = 0; step < TILE_ROWS; step += A_ROWS) {
-            const long long row = row0 + a_row + step, k = k0 + a_k;
-            copy_async<1>(As + a_k * PITCH_A + a_row + step, A + row * K + k, row < M && k < K);
-        }
+        for (int step = 0; step < TILE_ROWS; step += A_ROWS)
+            copy_async<1>(As + step, a_from + step / A_ROWS * a_down, step < a_rows);
 #pragma unroll
-        for (int step = 0; step < TILE_K; step += B_ROWS) {
-            const long long k = k0 + b_k + step, column = column0 + b_column;
-            copy_async<BY>(Bs + (b_k + step) * PITCH_B + b_column, B + k * N + column, k < K && column < N);
-        }
+        for (int step = 0; step < TILE_K; step += B_ROWS)
+            copy_async<BY>(Bs + step * PITCH_B, b_from + step / B_ROWS * b_down, b_rows > step);
         commit_copies();
+        a_from += TILE_K;
+        b_from += TILE_K * N;
+        left -= TILE_K;
     };
 
 #pragma unroll
     for (int ahead = 0; ahead < STAGES - 1; ++ahead)
-        copy(ahead * TILE_K, ahead);
+        copy(ahead);
     T sum[TM][TN] = {};
     int stage = 0, filled = STAGES - 1;
     for (long long k0 = 0; k0 < K; k0 += TILE_K) {
         wait_for_copies<STAGES - 2>();  // those of this step have come
         __syncthreads();
-        copy(k0 + (STAGES - 1) * TILE_K, filled);
+        copy(filled);
         const T *const As = shared + stage * STAGE, *const Bs = As + TILE_K * PITCH_A;
 #pragma unroll
         for (int k = 0; k < TILE_K; ++k) {
             float4 a[TM / VECTOR], b[TN / VECTOR];
 #pragma unroll
             for (int i = 0; i < TM / VECTOR; ++i)
-                a[i] = *(const float4 *)(As + k * PITCH_A + m0 + i * APART_M);
+                a[i] = *(const float4 *)(As + k * PITCH_A + y * TM + i * VECTOR);
 #pragma unroll
             for (int j = 0; j < TN / VECTOR; ++j)
-                b[j] = *(const float4 *)(Bs + k * PITCH_B + n0 + j * APART_N);
+                b[j] = *(const float4 *)(Bs + k * PITCH_B + x * VECTOR + j * APART);
 #pragma unroll
             for (int i = 0; i < TM; ++i)
 #pragma unroll
-                for (int j = 0; j < TN; ++j)
+                for (int at = 0; at < TN; ++at) {
+                    const int j = i % 2 ? TN - 1 - at : at;
                     sum[i][j] += ((const T *)a)[i] * ((const T *)b)[j];
+                }
         }
         stage = stage + 1 == STAGES ? 0 : stage + 1;
         filled = filled + 1 == STAGES ? 0 : filled + 1;
@@ -106,14 +112,14 @@ __device__ void compute(T *shared, const T *__restrict__ A, const T *__restrict_
     for (int i = 0; i < TM; ++i)
 #pragma unroll
         for (int j = 0; j < TN; j += VECTOR) {
-            const long long row = row0 + m0 + i / VECTOR * APART_M + i % VECTOR;
-            const long long column = column0 + n0 + j / VECTOR * APART_N;
+            const long long row = row0 + y * TM + i, column = column0 + x * VECTOR + j / VECTOR * APART;
             store<WHOLE>(C + row * N + column, *(const float4 *)&sum[i][j], row < M ? N - column : 0);
         }
 }
 
+// 2: blocks of a multiprocessor, whose registers suffice for 128 a thread. The compiler may use all of them.
 template <typename T>
-__global__ void __launch_bounds__(THREADS)
+__global__ void __launch_bounds__(THREADS, 2)
     matmul_raster(const T *__restrict__ A, const T *__restrict__ B, T *__restrict__ C, long long M, long long N,
                   long long K) {
     extern __shared__ __align__(16) unsigned char shared[];

@@ -3,11 +3,13 @@
 // A   M x K    B   K x N    C   M x N, overwritten    row major, A and B of T (__half or __nv_bfloat16), C and the sums
 // of Out (float), any M, N, K >= 1. All come as tensor maps (wgmma.py), of a copy if rows are not 16-byte aligned.
 //
-// In wgmma_tma_store all warps of a block meet in each step, before one of their threads asks for the next tiles. Here
-// a third warp group, the producer, does nothing but ask for tiles, as far ahead as there are free stages. The two
-// others, the consumers, have the upper and the lower half of the tile of C. They wait for the bytes of a stage alone,
-// and not for each other. Each stage has a second barrier, which counts the warps that have done with it: the producer
-// waits for it. The producer needs few registers and gives the rest of its own to the consumers (setmaxnreg).
+// In wgmma_tma_store all warps of a block wait for their products in each step and meet, before one of their threads
+// asks for the next tiles: from then until the next products begin, the tensor cores idle. Here a third warp group, the
+// producer, does nothing but ask for tiles, as far ahead as there are free stages. The two others, the consumers, have
+// the upper and the lower half of the tile of C. They wait for the bytes of a stage alone, and not for each other. Each
+// stage has a second barrier, which counts the warps that have done with it: the producer waits for it. So a consumer
+// begins the products of a step before those of the step before it have ended: the tensor cores always have work.
+// The producer needs few registers and gives the rest of its own to the consumers (setmaxnreg).
 // Source: NVIDIA, PTX ISA: mbarrier, setmaxnreg; NVIDIA, CUTLASS, warp-specialized kernels for Hopper.
 
 #include "tma_store.cuh"

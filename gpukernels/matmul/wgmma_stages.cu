@@ -4,9 +4,9 @@
 // of Out (float), any M, N, K >= 1. A and B come as tensor maps (wgmma.py), of a copy if rows are not 16-byte aligned.
 //
 // Shared memory has STAGES tiles of A and of B, each with a barrier of its own. The copies of a step run while the
-// STAGES - 1 steps before it are multiplied. The products of a step go on while the next step is waited for: a stage is
-// free once the products of the step after it have begun, and its own have ended in both warp groups. So there is one
-// barrier of the block a step, after which one thread asks for the tiles that come into the stage that has become free.
+// STAGES - 1 steps before it are multiplied. Both warp groups wait for their products of a step, and meet at a barrier
+// of the block. Then nobody reads the stage any more: one thread asks for the tiles that come into it next, those of
+// STAGES steps later.
 // Source: NVIDIA, PTX ISA: cp.async.bulk.tensor, mbarrier; NVIDIA, CUTLASS, multistage GEMM on Hopper.
 
 #include "wgmma.cuh"
@@ -49,20 +49,18 @@ __global__ void __launch_bounds__(2 * GROUP, 1)
     __syncthreads();
 
     float d[SUMS];
-    int stage = 0, parity = 0, before = STAGES - 1;
+    int stage = 0, parity = 0;
     for (int step = 0; step < steps; ++step) {
         wait(full + stage, parity);
         const u32 a = address(stages + stage * STAGE_BYTES) + group * ROWS * ROW_BYTES;
         multiply_tiles(d, a, address(stages + stage * STAGE_BYTES + A_BYTES), step > 0);
-        wait_for_products<1>();  // those of the step before have ended
-        __syncthreads();
-        if (thread == 0 && step > 0 && step - 1 + STAGES < steps)
-            copy(step - 1 + STAGES, before);
-        before = stage;
+        wait_for_products<0>();
+        __syncthreads();  // both warp groups have done with the stage
+        if (thread == 0 && step + STAGES < steps)
+            copy(step + STAGES, stage);
         if (++stage == STAGES)
             stage = 0, parity ^= 1;
     }
-    wait_for_products<0>();
     settle(d);
     store_results(d, C, M, N, (long long)m * TILE_ROWS + group * ROWS, (long long)n * TILE_COLUMNS, thread % GROUP);
 }

@@ -49,20 +49,18 @@ __global__ void __launch_bounds__(2 * GROUP, 1)
     __syncthreads();
 
     float d[SUMS];
-    int stage = 0, parity = 0, before = STAGES - 1;
+    int stage = 0, parity = 0;
     for (int step = 0; step < steps; ++step) {
         wait(full + stage, parity);
         const u32 a = address(stages + stage * STAGE_BYTES) + group * ROWS * ROW_BYTES;
         multiply_tiles(d, a, address(stages + stage * STAGE_BYTES + A_BYTES), step > 0);
-        wait_for_products<1>();  // those of the step before have ended
-        __syncthreads();
-        if (thread == 0 && step > 0 && step - 1 + STAGES < steps)
-            copy(step - 1 + STAGES, before);
-        before = stage;
+        wait_for_products<0>();
+        __syncthreads();  // both warp groups have done with the stage
+        if (thread == 0 && step + STAGES < steps)
+            copy(step + STAGES, stage);
         if (++stage == STAGES)
             stage = 0, parity ^= 1;
     }
-    wait_for_products<0>();
     settle(d);
     const Epilogue epilogue = {stages + STAGES * STAGE_BYTES + group * BUFFERS * PART_BYTES, &map_c, group,
                                thread % GROUP};
