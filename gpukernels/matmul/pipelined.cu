@@ -8,7 +8,7 @@
 // A fragment is what a thread needs of A or B for one k: TM or TN elements. Here a thread has two sets of them in
 // registers. It reads those of the next k before it multiplies those of this k, and at the end of a stage it reads the
 // first ones of the next stage. So no multiply-add needs what was read just before it. pipeline.cuh has the loop; the
-// order of the multiply-adds there is the best of those that were measured, for all three tiles in the ladder together.
+// order of the multiply-adds there is the best of those that were measured.
 // Blocks that run at the same time share what they load in the L2 cache. So, as in raster, their tiles lie in bands of
 // BAND rows of tiles (Tile in pipeline.cuh): such blocks need few rows of A and few columns of B.
 // Source: NVIDIA, CUTLASS, efficient GEMM in CUDA (software pipelining of fragments).
