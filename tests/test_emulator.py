@@ -34,13 +34,7 @@ SMALLER: dict[str, dict[str, Any]] = {  # a smaller tile for a rung whose indexe
     "matmul/double_buffer": {"tile": (32, 32), "block": (8, 8)},
     **{
         f"matmul/{name}": {"tile": (32, 32), "block": (8, 8), "shared": 13056}
-        for name in ("async_stages", "serpentine", "raster")
-    },
-    "matmul/split_tail": {
-        "tile": (32, 64),
-        "block": (32, 2),
-        "shared": 51200,
-        "constants": (("TILE_K", 32), ("STAGES", 4), ("WARP_ROWS", 16), ("WARP_COLUMNS", 64)),
+        for name in ("async_stages", "serpentine", "pipelined", "raster", "split_tail")
     },
 }
 CASES: list[Any] = [

@@ -46,19 +46,19 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Any:
     return host.library(HOST.format(source=source), folder)
 
 
-def parts(library: Any, tiles: int, steps: int, processors: int) -> NDArray[np.int32]:
+def parts(library: Any, tiles: int, steps: int, places: int) -> NDArray[np.int32]:
     """Tile, first step and the step after the last of each block."""
-    whole, splits, first = schedule(tiles, steps, processors)
+    whole, splits, first = schedule(tiles, steps, places)
     blocks = np.empty((whole + (tiles - whole) * splits, 3), np.int32)
     library.parts(len(blocks), tiles, steps, whole, splits, first, blocks.ctypes.data_as(ctypes.c_void_p))
     return blocks
 
 
-@pytest.mark.parametrize("processors", [1, 2, 46, 114, 132])
-def test_every_step_of_every_tile_is_in_one_part(processors: int, library: Any) -> None:
+@pytest.mark.parametrize("places", [1, 2, 46, 114, 132, 264])
+def test_every_step_of_every_tile_is_in_one_part(places: int, library: Any) -> None:
     for tiles in TILES:
         for steps in STEPS:
-            blocks = parts(library, tiles, steps, processors)
+            blocks = parts(library, tiles, steps, places)
             tile, start, end = blocks[np.lexsort((blocks[:, 1], blocks[:, 0]))].T
             begins = np.flatnonzero(np.diff(tile, prepend=-1))
             assert (tile[begins] == np.arange(tiles)).all()
@@ -69,17 +69,17 @@ def test_every_step_of_every_tile_is_in_one_part(processors: int, library: Any) 
             assert (start[inner] == end[inner - 1]).all()
 
 
-@pytest.mark.parametrize("processors", [46, 114, 132])
-def test_the_last_turn_ends_sooner(processors: int, library: Any) -> None:
-    """In steps along K, if multiprocessors take the blocks in their order as they become free."""
+@pytest.mark.parametrize("places", [46, 114, 132, 264])
+def test_the_last_turn_ends_sooner(places: int, library: Any) -> None:
+    """In steps along K, if the places take the blocks in their order as they become free."""
     sooner = later = 0
     for tiles in TILES:
         for steps in STEPS:
-            free = [0] * processors
-            for _, start, end in parts(library, tiles, steps, processors).tolist():
+            free = [0] * places
+            for _, start, end in parts(library, tiles, steps, places).tolist():
                 soonest = free.index(min(free))
                 free[soonest] += end - start
-            turns = -(-tiles // processors)
+            turns = -(-tiles // places)
             assert max(free) <= turns * steps
             sooner += max(free) < (turns - 0.25) * steps
             later += max(free) == turns * steps
@@ -90,7 +90,7 @@ def test_the_last_turn_ends_sooner(processors: int, library: Any) -> None:
 @pytest.mark.parametrize(
     ("tiles", "steps"),
     [(128, 128), (264, 256), (512, 4)],
-    ids=["four multiprocessors more", "whole turns", "a small depth"],
+    ids=["four places more", "whole turns", "a small depth"],
 )
 def test_tiles_stay_whole_if_parts_cost_more_than_they_gain(tiles: int, steps: int) -> None:
     assert schedule(tiles, steps, 132)[0] == tiles
@@ -145,6 +145,7 @@ def test_the_sanitizer_sees_tiles_that_are_split() -> None:
     rows, columns, depth = shapes_of(PROJECT.adapt(gpukernels), "matmul", "split_tail", "float32", 3)[0]
     tiles = -(-rows // RUNG.tile[0]) * -(-columns // RUNG.tile[1])
     for processors in (46, 72, 108, 132, 148):
-        whole, splits, _ = schedule(tiles, -(-depth // RUNG.macros()["TILE_K"]), processors)
+        places = processors * RUNG.macros()["ROOM"]
+        whole, splits, _ = schedule(tiles, -(-depth // RUNG.macros()["TILE_K"]), places)
         assert whole < tiles
         assert splits > 1

@@ -6,8 +6,9 @@
 // delivers one register at a time. So three registers take longer than two. The compiler can keep an operand for the
 // next instruction (.reuse in SASS), which then does not read it.
 // In async_stages a thread goes right in each row of its sums. All sums of a row share the factor of A, but from the
-// end of a row to the begin of the next both factors change. Here it goes right in one row and back left in the next.
-// So at each turn the factor of B stays, and any two consecutive multiply-adds of a k share a factor.
+// end of a row to the beginning of the next both factors change. Here it goes down one column and back up the next. The
+// sums of a column share the factor of B, and at each turn the factor of A stays: any two consecutive multiply-adds of
+// a k share a factor.
 // Nothing but the order of the multiply-adds differs from async_stages. The results are the same, bit for bit: each sum
 // is still added up in the order of k.
 // Source: NVIDIA, CUTLASS, thread-level matrix multiply-add (gemm/thread/mma_sm50.h: down a column, up the next).
@@ -87,10 +88,10 @@ __device__ void compute(T *shared, const T *__restrict__ A, const T *__restrict_
             for (int j = 0; j < TN / VECTOR; ++j)
                 b[j] = *(const float4 *)(Bs + k * PITCH_B + x * VECTOR + j * APART);
 #pragma unroll
-            for (int i = 0; i < TM; ++i)
+            for (int j = 0; j < TN; ++j)
 #pragma unroll
-                for (int at = 0; at < TN; ++at) {
-                    const int j = i % 2 ? TN - 1 - at : at;
+                for (int at = 0; at < TM; ++at) {
+                    const int i = j % 2 ? TM - 1 - at : at;
                     sum[i][j] += ((const T *)a)[i] * ((const T *)b)[j];
                 }
         }

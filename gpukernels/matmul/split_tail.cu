@@ -1,16 +1,15 @@
-// matmul/split_tail: C[m][n] = sum over k of A[m][k] B[k][n], pipelined with the tiles of the last wave split along K.
+// matmul/split_tail: C[m][n] = sum over k of A[m][k] B[k][n], raster with the tiles of the last wave split along K.
 //
 // A   M x K    B   K x N    C   M x N, overwritten    row major, A, B, C and the sum of T (float), any M, N, K >= 1 up
 // to EXTENTS_MAX of split_tail.py
 //
-// A thread takes so many registers that a multiprocessor has room for one block. So the tiles of C are computed in
-// waves, each of as many tiles as there are multiprocessors. What is left for the last wave may be few tiles. Here
-// these are split along K into parts, as split_tail.py says, so that all multiprocessors work to the end.
+// A multiprocessor has room for few blocks (ROOM), by the registers of their threads. So the tiles of C are computed in
+// waves, each of as many tiles as all multiprocessors have room for. What is left for the last wave may be few tiles.
+// Here these are split along K into parts, as split_tail.py says, so that all multiprocessors work to the end.
 // The first kernel has a block for each whole tile, and one for each part. The sums of a part go to memory of its own,
 // so that no two blocks write to one place. The second kernel starts when the first has ended. It adds the parts of
 // each tile in their order, so that each launch on one model of GPU has the same result, bit for bit.
-// pipeline.cuh has the loop. The order of the multiply-adds that it is given here is the best of those that were
-// measured for this tile.
+// pipeline.cuh has the loop.
 // Source: Osama et al., Stream-K: work-centric parallel decomposition for dense matrix-matrix multiplication, 2023.
 
 #include "pipeline.cuh"
@@ -19,23 +18,22 @@ constexpr int TAIL_THREADS = 256;  // of a block of matmul_split_tail_sums
 
 static_assert(TILE_ROWS * TILE_COLUMNS % (VECTOR * TAIL_THREADS) == 0, "whole blocks of matmul_split_tail_sums");
 
-// `sums`: where a part's sums go, a matrix of TILE_ROWS x TILE_COLUMNS; nullptr if the tile is not split. Extents are
-// int, which leaves the multiply-adds more registers.
-template <int BY, typename T>
+// `sums`: where a part's sums go, a matrix of TILE_ROWS x TILE_COLUMNS; nullptr if the tile is not split.
+template <bool WHOLE, typename T>
 __device__ void compute(T *shared, const T *__restrict__ A, const T *__restrict__ B, T *__restrict__ C, long long M,
                         long long N, long long K, long long depth, long long row0, long long column0, T *sums) {
     T sum[TM][TN];
-    multiply<BY, 3, 2, 0, 1>(sum, shared, A, B, (int)M, (int)N, (int)K, (int)depth, (int)row0, (int)column0);
+    multiply<WHOLE>(sum, shared, A, B, M, N, K, depth, row0, column0);
     if (sums)
-        store<VECTOR>(sum, sums, TILE_ROWS, TILE_COLUMNS, 0, 0);
+        store<true>(sum, sums, TILE_ROWS, TILE_COLUMNS, 0, 0);
     else
-        store<BY>(sum, C, M, N, row0, column0);
+        store<WHOLE>(sum, C, M, N, row0, column0);
 }
 
 // What a block computes: the steps along K from `from` to `to` of a tile, part number `which` of it. Tiles from `whole`
-// on are split into `splits` parts. Part 0 has `first` steps and takes a multiprocessor for the whole wave. The others
-// share the rest; several of them follow each other on one of the multiprocessors that remain. The order of the blocks,
-// in which they start: the whole tiles, then part 0 of each split tile, then part 1 of each, and so on.
+// on are split into `splits` parts. Part 0 has `first` steps and takes its place for the whole wave. The others share
+// the rest; several of them follow each other in one of the places that remain. The order of the blocks, in which they
+// start: the whole tiles, then part 0 of each split tile, then part 1 of each, and so on.
 struct Part {
     int tile, which, from, to;
 
@@ -54,10 +52,9 @@ struct Part {
 
 // A block for each whole tile and each part. `parts`: where the sums of parts go, tile by tile, part by part.
 template <typename T>
-__global__ void __launch_bounds__(THREADS)
+__global__ void __launch_bounds__(THREADS, ROOM)
     matmul_split_tail(const T *__restrict__ A, const T *__restrict__ B, T *__restrict__ C, long long M, long long N,
                       long long K, T *__restrict__ parts, int whole, int splits, int first) {
-    static_assert(sizeof(T) == 4, "elements of 4 bytes");
     extern __shared__ __align__(16) unsigned char shared[];
     // `down`, `across`: tiles in a column and in a row of C.
     const int down = (M + TILE_ROWS - 1) / TILE_ROWS, across = (N + TILE_COLUMNS - 1) / TILE_COLUMNS;
@@ -75,10 +72,10 @@ __global__ void __launch_bounds__(THREADS)
         B += from * N;
     }
     const Tile tile(part.tile, down, across);
-    if (unaligned(B, C, N))
-        compute<1>((T *)shared, A, B, C, M, N, K, depth, tile.row0, tile.column0, sums);
+    if (whole_vectors(B, N) && whole_vectors(C, N))
+        compute<true>((T *)shared, A, B, C, M, N, K, depth, tile.row0, tile.column0, sums);
     else
-        compute<VECTOR>((T *)shared, A, B, C, M, N, K, depth, tile.row0, tile.column0, sums);
+        compute<false>((T *)shared, A, B, C, M, N, K, depth, tile.row0, tile.column0, sums);
 }
 
 // Add the parts of each tile from `whole` on, and store them to C. A thread has four neighbors of a row; blockIdx.y is

@@ -1,6 +1,6 @@
 """matmul/split_tail: how split_tail.cu is launched: which tiles are split along K, and into which parts.
 
-The sums of the parts take memory, 128 KiB each: tens of MiB at K = 4096, some hundreds at most. A second kernel adds
+The sums of the parts take memory, 64 KiB each: tens of MiB at K = 4096, some hundreds at most. A second kernel adds
 them.
 """
 
@@ -16,30 +16,29 @@ from gpukernels import prepare
 from gpukernels.kernel import LimitError
 from gpukernels.ladder import Rung
 
-# Of M, N and K. The kernel has ints for M rounded up to whole tiles, for TILE_K rows of B, and for the 113 rows of A
-# from the first to the last one that a thread copies.
+# Of M, N and K, whose tiles and steps the kernel counts in ints.
 EXTENTS_MAX = (2**31 - 256, 2**27 - 256, 2**24)
 SPLITS_MOST = 32
 PART_STEPS = 2  # what a part costs beside its own steps, and the second kernel beside its parts, in steps along K
-PARTS_A_STEP = 32  # parts that are written, read and added in the time of a step
+PARTS_A_STEP = 64  # parts that are written, read and added in the time of a step
 TAIL_THREADS = 256  # of a block of matmul_split_tail_sums; each has VECTOR results
 VECTOR = 4
 
 
-def schedule(tiles: int, steps: int, processors: int) -> tuple[int, int, int]:
+def schedule(tiles: int, steps: int, places: int) -> tuple[int, int, int]:
     """How many of `tiles` tiles of `steps` steps along K stay whole; into how many parts each other tile is split; the
     steps of its first part. The other parts share the rest.
 
-    Whole tiles fill as many waves as they can; a wave is a tile for each multiprocessor. In the last wave the first
-    parts of the other tiles take a multiprocessor each. The remaining multiprocessors take the other parts, several one
-    after the other (`turns`), which are so small that all end at the same time. The number of parts is that with the
-    shortest last wave. All tiles stay whole if that is no shorter.
+    `places`: for how many blocks all multiprocessors have room at a time. Whole tiles fill as many waves as they can; a
+    wave is a tile for each place. In the last wave the first parts of the other tiles take a place each. The remaining
+    places take the other parts, several one after the other (`turns`), which are so small that all end at the same
+    time. The number of parts is that with the shortest last wave. All tiles stay whole if that is no shorter.
     """
-    left = tiles % processors
+    left = tiles % places
     shortest, chosen = steps, (tiles, 1, steps)
     for splits in range(2, SPLITS_MOST + 1) if left else ():
         others = splits - 1
-        turns = math.ceil(left * others / (processors - left))
+        turns = math.ceil(left * others / (places - left))
         least = (steps - (turns - 1) * PART_STEPS) // (turns + others)  # steps of the other parts
         first = steps - others * least
         needed = max(first + PART_STEPS, turns * (least + PART_STEPS)) + PART_STEPS + left * splits / PARTS_A_STEP
@@ -64,8 +63,8 @@ def matmul_split_tail(call: prepare.Call) -> Callable[[], None]:
     rows, columns, k = map(int, dims)
     tile_rows, tile_columns = rung.tile
     tiles = -(-rows // tile_rows) * -(-columns // tile_columns)
-    processors = operands[2].device.attributes["MultiProcessorCount"]
-    whole, splits, first = schedule(tiles, -(-k // rung.macros()["TILE_K"]), processors)
+    places = operands[2].device.attributes["MultiProcessorCount"] * rung.macros()["ROOM"]
+    whole, splits, first = schedule(tiles, -(-k // rung.macros()["TILE_K"]), places)
     left = tiles - whole
     parts = cupy.empty((left * splits, tile_rows, tile_columns), np.float32)
     split = tuple(map(np.int32, (whole, splits)))
