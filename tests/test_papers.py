@@ -124,7 +124,7 @@ def test_each_step_of_a_climb_stands_beside_the_one_before() -> None:
     seconds = {
         "matmul/thread_tile_2d float32 4096x4096x4096 cold": 4e-3,
         "matmul/vector_loads float32 4096x4096x4096 cold": 3.2e-3,
-        "matmul/double_buffer float32 4096x4096x4096 cold": 2.8e-3,
+        "matmul/async_stages float32 4096x4096x4096 cold": 2.8e-3,
     }
     cells = {key: Measured(key, "ok", "", (value,) * 3, ()) for key, value in seconds.items()}
     text = figures.climbs(dataclasses.replace(record, cells=record.cells | cells))
@@ -132,8 +132,8 @@ def test_each_step_of_a_climb_stands_beside_the_one_before() -> None:
     assert header[n : n + 2] == ["n = 4096", "gain"]
     assert row_of(text, "thread_tile_2d")[n : n + 2] == ["34360 (62 %)", ""]
     assert row_of(text, "vector_loads")[n : n + 2] == ["42950 (78 %)", "x 1.25"]
-    assert row_of(text, "warp_tile")[n : n + 2] == ["n/a", "n/a"]
-    assert row_of(text, "double_buffer")[n : n + 2] == ["49085 (89 %)", "n/a"]
+    assert row_of(text, "double_buffer")[n : n + 2] == ["n/a", "n/a"]
+    assert row_of(text, "async_stages")[n : n + 2] == ["49085 (89 %)", "n/a"]
     assert row_of(text, "wgmma_plain")[n : n + 2] == ["n/a", "n/a"]  # beside wmma, of another table
     assert figures.climbs(dataclasses.replace(record, cells={})) == ""
 

@@ -279,22 +279,25 @@ def disassembled(rungs: Sequence[tuple[Rung, str]]) -> list[list[tuple[str, str]
     return disassemble([read_cubin(path.read_bytes(), symbol, SM).code for path, symbol in binaries], SM)
 
 
-def of_one_bank(instructions: Sequence[tuple[str, str]]) -> int:
-    """The multiply-adds that read three registers of one of the two register banks, as Volta has them (Jia et al.,
-    Dissecting the NVIDIA Volta GPU architecture). A register that a multiply-add right before has read in the
-    same place and kept (.reuse) is not read."""
-    count, kept = 0, ["", "", ""]
+def read_by_multiply_adds(instructions: Sequence[tuple[str, str]]) -> Iterator[set[str]]:
+    """The registers that each multiply-add reads. One that a multiply-add right before has read in the same place and
+    kept (.reuse) is not read."""
+    kept = ["", "", ""]
     for name, operands in instructions:
         if name == "FFMA":
             places = [place.strip() for place in operands.split(",")[1:]]
             registers = [place.removesuffix(".reuse") for place in places]
-            read = {one for one, before in zip(registers, kept, strict=True) if one != before}
-            parities = {int(one[1:]) % 2 for one in read if one[1:].isdigit()}
-            count += len(read) == 3 and len(parities) == 1
+            yield {one for one, before in zip(registers, kept, strict=True) if one != before}
             kept = [one if place.endswith(".reuse") else "" for one, place in zip(registers, places, strict=True)]
         else:
             kept = ["", "", ""]
-    return count
+
+
+def of_one_bank(instructions: Sequence[tuple[str, str]]) -> int:
+    """The multiply-adds that read three registers of one of the two register banks, as Volta has them (Jia et al.,
+    Dissecting the NVIDIA Volta GPU architecture)."""
+    triples = [read for read in read_by_multiply_adds(instructions) if len(read) == 3]
+    return sum(len({int(one[1:]) % 2 for one in read if one[1:].isdigit()}) == 1 for read in triples)
 
 
 @compiled_group
@@ -313,6 +316,14 @@ def test_a_vector_is_moved_by_one_access(sass: None) -> None:
         times = 3 if found.name == "split_tail" else 1  # it also stores its parts, for vectors and for single elements
         assert accesses["STG", True] == times * results // 4, str(found)
         assert accesses["LDG", False] == 4 * accesses["LDG", True], str(found)
+
+
+@compiled_group
+def test_multiply_adds_in_serpentine_order_read_fewer_registers(sass: None) -> None:
+    """A thread has 8 x 8 sums. At 7 turns of 64 multiply-adds both factors changed before; now one of them stays."""
+    rungs = [(gpukernels.rung("matmul", name), "float32") for name in ("async_stages", "serpentine")]
+    before, after = (list(map(len, read_by_multiply_adds(instructions))) for instructions in disassembled(rungs))
+    assert before.count(3) / len(before) - after.count(3) / len(after) > 0.8 * 7 / 64
 
 
 @compiled_group

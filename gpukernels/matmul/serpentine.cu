@@ -2,9 +2,9 @@
 //
 // A   M x K    B   K x N    C   M x N, overwritten    row major, A, B, C and the sum of T (float), any M, N, K >= 1
 //
-// A multiply-add reads three registers: a factor of A, one of B, and the sum. They lie in two banks, each of which
-// delivers one register at a time. So three registers take longer than two. The compiler can keep an operand for the
-// next instruction (.reuse in SASS), which then does not read it.
+// A multiply-add reads three registers: a factor of A, one of B, and the sum. The register file has two banks, so that
+// three reads probably take longer than two. The compiler can keep an operand for the next instruction (.reuse in
+// SASS), which then does not read it.
 // In async_stages a thread goes right in each row of its sums. All sums of a row share the factor of A, but from the
 // end of a row to the beginning of the next both factors change. Here it goes down one column and back up the next. The
 // sums of a column share the factor of B, and at each turn the factor of A stays: any two consecutive multiply-adds of

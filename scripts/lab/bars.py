@@ -110,7 +110,7 @@ BARS = (
         for shape, (percent, own, why) in OF_HALVES.items()
     ),
     *(
-        Bar("matmul", "float32", _square(n), 105, (own, "pipelined"), CUBLAS, why)
+        Bar("matmul", "float32", _square(n), 105, (own, "serpentine", "raster", "pipelined"), CUBLAS, why)
         for n, (own, why) in OF_SINGLES.items()
     ),
     Bar("matmul", "float8_e4m3fn->bfloat16", RAGGED, 100, ("wgmma_fp8",), ("torch_fp8",), "matmul.md#wgmma_fp8"),
