@@ -335,8 +335,10 @@ def enter(tests: bool = False) -> None:
 def pytest_arguments() -> list[str]:
     """The arguments of pytest for this machine. With a GPU, all tests run in one process. Without one, they are spread
     over two processes more than there are cores, since many tests wait for a browser or a limit; tests of an
-    xdist_group share an expensive set-up and stay in one process."""
-    return [] if driver_cuda() else ["-n", str(len(os.sched_getaffinity(0)) + 2), "--dist", "loadgroup"]
+    xdist_group share an expensive set-up and stay in one process. They start in the order of tests/conftest.py:
+    pytest-xdist would begin with the groups of most tests, which are not those that take longest."""
+    processes = str(len(os.sched_getaffinity(0)) + 2)
+    return [] if driver_cuda() else ["-n", processes, "--dist", "loadgroup", "--no-loadscope-reorder"]
 
 
 def called() -> str:

@@ -236,9 +236,11 @@ collect_ignore = ["data"]  # other projects, with a package `benchmarks` and tes
 # The modules with the longest groups of tests, in the order in which they start, so that the workers end at one time.
 # What compiles every rung comes before those that then find the same rungs compiled.
 LONGEST = (
-    *("test_static", "test_running", "test_fleet", "test_pages", "test_versus", "test_planted", "test_own_page"),
-    *("test_redteam", "test_asv", "test_confirm", "test_bench", "test_untrusted", "test_publishing"),
-    *("test_plain_turns", "test_crossed", "test_two_environments", "test_trees"),
+    *("test_static", "test_fleet", "test_own_page", "test_pages", "test_running", "test_versus", "test_planted"),
+    *("test_adding", "test_planted_links", "test_redteam", "test_asv", "test_confirm", "test_bench", "test_untrusted"),
+    *("test_publishing", "test_plain_turns", "test_crossed", "test_two_environments", "test_local_cluster"),
+    *("test_renamed", "test_unchanged_candidates", "test_plain", "test_pools", "test_decisions", "test_beside"),
+    *("test_examples", "test_gate", "test_judge", "test_trees"),
 )
 
 

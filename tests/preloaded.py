@@ -415,6 +415,11 @@ class Starting(subprocess.Popen[Any]):
         if program and _forks(program, variables):
             before = options.get("preexec_fn") or (lambda: None)
             options["preexec_fn"] = lambda: _be(program, safe, variables, before)
+        elif getattr(options.get("preexec_fn"), "__module__", "") == "asv.util":
+            # asv's own function makes a process group, for which Python would fork: that copies the tables of all pages
+            # of this process, while vfork copies none.
+            del options["preexec_fn"]
+            options["process_group"] = 0
         super().__init__(command, *arguments, **options)
 
 
@@ -485,7 +490,7 @@ def _be(program: list[str], safe: bool, variables: Mapping[str, str], before: Ca
     """Be a program's interpreter, in a fork of its command whose standard streams are the program's already."""
     before()
     gc.freeze()
-    same_asv = _of_asv() == FIRST.asv
+    same_asv = not program[0].endswith(PROGRAMS) and _of_asv() == FIRST.asv  # these do not import it
     if same_asv:
         _leave_asv()
     KEPT.extend((sys.stdin, sys.stdout, sys.stderr, dict(sys.modules)))

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 __all__ = ["browser"]  # a fixture
 
+pytestmark = pytest.mark.xdist_group("beside")  # one repository for all of these
+
 SUITE = """
 import work  # which only a process of asv's finds
 

@@ -48,6 +48,8 @@ from tests.schemas import check
 from tests.test_regressions import stepped
 from tests.test_site import git
 
+pytestmark = pytest.mark.xdist_group("decisions")  # one history for all of these
+
 REASON = 'the tile pays off\tat "large" sizes, <b>größer</b>'
 PADDED = f"transpose/padded float32 {SHAPE} cold"
 

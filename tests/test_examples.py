@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 __all__ = ["browser"]  # a fixture
 
+pytestmark = pytest.mark.xdist_group("examples")  # one history for all of these
+
 ROOT = examples.EXAMPLES / "repository"
 
 

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 __all__ = ["browser"]  # a fixture
 
+pytestmark = pytest.mark.xdist_group("plain")  # one history for all of these
+
 SUITE = """
 class Sort:
     params = [["small", "large"], [1, 2]]

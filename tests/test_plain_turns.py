@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 __all__ = ["browser"]  # a fixture
 
+pytestmark = pytest.mark.xdist_group("plain turns")  # one project with its links for all of these
+
 # The time of a benchmark is that of a clock of its own, which the measured package moves: what is planted shows in two
 # turns, however busy the machine is.
 PACKAGE = """

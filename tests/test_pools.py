@@ -12,6 +12,8 @@ from lab.gpus import sessions_in
 from lab.links import CHANGED, Disturbed
 from lab.pools import Event, Recorded, Tally
 
+pytestmark = pytest.mark.xdist_group("pools")  # what was recorded is read once for all of these
+
 SEED = 3
 CROSSING = ("raw levels over all GPUs", "difference to the previous commit")
 

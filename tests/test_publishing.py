@@ -25,6 +25,8 @@ from tests.preloaded import Background
 from tests.publications import COMMITS, Project, Published, anew, contents
 from tests.repositories import wait_until
 
+pytestmark = pytest.mark.xdist_group("publishing")  # one history is published for all of these
+
 
 @pytest.fixture(scope="module")
 def published(kernel_cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Published:

@@ -28,6 +28,8 @@ from tests.test_chain import a_link, a_session
 from tests.test_links import BOTH
 from tests.test_regressions import FEWER, History, cell, stepped, write_results
 
+pytestmark = pytest.mark.xdist_group("renamed")  # one repository with links for all of these
+
 OLD, NEW = "row_sum/plain float32 256x256 cold", "row_sum/summed float32 256x256 cold"
 SUMMED = BOTH.replace('"plain": ', '"summed": ')
 RENAMED = 'Rung("summed", "cpu", ("float32",), was="plain"),' + OTHER

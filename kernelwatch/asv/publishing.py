@@ -14,7 +14,6 @@ from asv.plugins.git import Git
 
 from kernelwatch.asv.patches import replace
 from kernelwatch.publish import cleaning
-from kernelwatch.publish.command import publish
 
 _run = Publish.run
 _tags = Git.get_tags
@@ -78,6 +77,13 @@ def _plain_tags(self: Git) -> dict[str, str]:
     return {cleaning.plain(name): commit for name, commit in commits.items() if commit}
 
 
+def _publish(*arguments: Any, **options: Any) -> None:
+    """asv.commands.publish.Publish.run. Only here, so that asv's other commands do not wait for what it imports."""
+    from kernelwatch.publish.command import publish
+
+    publish(_own_pages, *arguments, **options)
+
+
 def setup() -> None:
     """Called by asv when it loads the plugin."""
     replace("asv.graph:Graph.get_data", _reduced)
@@ -85,4 +91,4 @@ def setup() -> None:
     replace("asv.graph:Graph.detect_steps", _newest_only)
     replace("asv.graph:Graph.get_steps", _steps)
     replace("asv.plugins.regressions:Regressions.publish", classmethod(_publish_nothing))
-    replace("asv.commands.publish:Publish.run", staticmethod(functools.partial(publish, _own_pages)))
+    replace("asv.commands.publish:Publish.run", staticmethod(_publish))

@@ -25,6 +25,7 @@ from kernelwatch.analysis import compiled
 from kernelwatch.comparison.changes import Changes, changes, launches
 from kernelwatch.comparison.choice import Choice, choose
 from kernelwatch.comparison.paired import Comparison, Pairs, Side, identity_of, trimmed_mean
+from kernelwatch.comparison.used import has_driver
 from kernelwatch.detect import judging
 from kernelwatch.history.links import NOT_ASKED, NOT_DESCRIBED, NOT_HERE, NOT_TIMED, Kind, Link, Session
 from kernelwatch.plan.build import tree_of_commit
@@ -234,6 +235,8 @@ def _targets(project: Project, rungs: Collection[str]) -> list[Cell]:
 
 def architecture() -> str:
     """The compilation target of CUDA's first GPU, such as "sm_90"; "" without a GPU."""
+    if not has_driver():  # to import CuPy takes long
+        return ""
     try:
         import cupy
 
