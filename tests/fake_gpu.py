@@ -8,7 +8,7 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -32,15 +32,35 @@ SILENT: State = {
 class Memory(np.ndarray[Any, Any]):
     """An array with the attributes of CuPy's that the harness uses."""
 
+    def __new__(cls, shape: tuple[int], dtype: Any, place: "Pointer") -> "Memory":
+        """Bytes from a place on."""
+        assert dtype is np.uint8
+        return cast(Memory, place.memory[place.offset :][: shape[0]])
+
     @property
     def data(self) -> Any:
-        return SimpleNamespace(ptr=self.ctypes.data)
+        return Pointer(self, 0)
 
     def get(self, stream: object) -> Any:
         return np.array(self)
 
     def __dlpack_device__(self) -> tuple[int, int]:  # type: ignore[override]
         return (2, 0)  # CUDA memory of the first device
+
+
+@dataclass(frozen=True)
+class Pointer:
+    """A place in memory, some bytes after the beginning of an array."""
+
+    memory: Memory
+    offset: int
+
+    @property
+    def ptr(self) -> int:
+        return int(self.memory.ctypes.data) + self.offset
+
+    def __add__(self, offset: int) -> "Pointer":
+        return Pointer(self.memory, self.offset + offset)
 
 
 @dataclass(frozen=True)
@@ -168,6 +188,7 @@ class Cupy:
     """What `import cupy` gives; all that is not here is NumPy's."""
 
     __version__ = "none"
+    ndarray = Memory
 
     def __init__(self, device: Device) -> None:
         self.device = device

@@ -22,7 +22,7 @@ from kernelwatch.timing.nvml import Nvml, State
 from kernelwatch.timing.record import Measurement
 from kernelwatch.timing.replay import LOW_CLOCK, REST_S, RETAKES, SHORT_REST_S, Take, clock_mhz, throttled
 from kernelwatch.timing.spent import Spent
-from tests.fake_gpu import SILENT
+from tests.fake_gpu import SILENT, Memory
 
 MIB = 1 << 20
 
@@ -127,7 +127,8 @@ class Handless(Gpu):
         self.package = cast(Package, Idle(repeats))
         self.budget = Budget(samples=9, sample_s=sample_s)
         self.l2_bytes = MIB
-        self.arena = np.zeros(64 * MIB, np.uint8)
+        self.cupy = SimpleNamespace(ndarray=Memory)
+        self.arena = np.zeros(64 * MIB, np.uint8).view(Memory)
         self.stream = contextlib.nullcontext()
         self.takes = list(takes or [[]] * 9)
         self.launch_s = launch_s
@@ -136,6 +137,7 @@ class Handless(Gpu):
         self.lead_in: tuple[Any, ...] = (1, 1)
         self.lead_ins: list[tuple[Any, ...]] = []
         self.best_clock_mhz = 0.0
+        self.idle_since = 0.0
         self.clocks: list[float] = []
         self.enqueue_s = 1.0
         self.known: list[bool] = []  # whether a first launch was known to be right
@@ -201,9 +203,10 @@ class Handless(Gpu):
 
 @pytest.fixture
 def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """The pauses that were asked for; none is waited for."""
+    """The pauses that were asked for; none is waited for, and the host prepares in no time: each is a whole one."""
     asked: list[float] = []
     monkeypatch.setattr(time, "sleep", asked.append)
+    monkeypatch.setattr(time, "monotonic", lambda: 0.0)
     return asked
 
 

@@ -58,15 +58,17 @@ def quietly(
     masks: list[int | None],
     samples: int = SAMPLES,
     own_mhz: float = OWN_MHZ,
+    prepared_s: float = 0.0,
 ) -> tuple[Powered, replay.Take]:
     powered = Powered(device, mhz, masks)
 
     def sleep(seconds: float) -> None:
-        powered.events.append(("rest", seconds))
+        powered.events.append(("rest", round(seconds, 6)))  # without what the host took meanwhile
         device.sleep(seconds)
 
     monkeypatch.setattr(replay, "time", SimpleNamespace(sleep=sleep, monotonic=device.now))
     graph = powered.graph([lambda: device.enqueue("work", (), KERNEL_S)], NODES)
+    powered.idle_since = device.now() - prepared_s
     return powered, powered.take_quietly(graph, REPLAYS, NODES, samples, (), own_mhz)
 
 
@@ -123,6 +125,24 @@ def test_a_clock_that_rises_from_slices_to_slices_is_waited_for(
     powered, taken = quietly(monkeypatch, device, mhz, [0], own_mhz=math.inf)
     assert powered.events == [("samples", SAMPLES), *3 * SLICED]
     assert (taken["retakes"], taken["throttled"]) == (3, [LOW_CLOCK])
+
+
+@pytest.mark.parametrize(
+    ("mhz", "prepared_s", "events"),
+    [
+        (0.96 * HIGHEST_MHZ, 0.02, [("rest", SHORT_REST_S - 0.02), ("samples", SAMPLES)]),
+        (0.96 * HIGHEST_MHZ, SHORT_REST_S, [("samples", SAMPLES)]),
+        (0.96 * HIGHEST_MHZ, 60.0, [("samples", SAMPLES)]),
+        (OWN_MHZ, 0.015, [("rest", REST_S / SAMPLES - 0.015), *SLICED[1:]]),  # of the first slice's rest alone
+        (OWN_MHZ, 60.0, SLICED[1:]),
+    ],
+)
+def test_what_the_host_prepares_is_a_rest_already(
+    mhz: float, prepared_s: float, events: list[Any], device: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    powered, _ = quietly(monkeypatch, device, [mhz], [0], own_mhz=mhz, prepared_s=prepared_s)
+    assert [what for what, _ in powered.events] == [what for what, _ in events]
+    assert [value for _, value in powered.events] == pytest.approx([value for _, value in events], abs=1e-5)
 
 
 @pytest.mark.parametrize("own_mhz", [math.inf, HIGHEST_MHZ - 1])

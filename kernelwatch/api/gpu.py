@@ -175,6 +175,7 @@ class OnGpu:
         graph: Graph = self.captured if self.method == "graph" and self.captured else self.timed
         graph.launch(self.replayer.stream)
         self.replayer.stream.synchronize()
+        self.replayer.idle_since = time.monotonic()
         return self.timed.returned
 
     def once(self, sets: Sets, between: Callable[[], object] | None = None) -> tuple[float, Mapping[int, object]]:

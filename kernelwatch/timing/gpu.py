@@ -107,7 +107,10 @@ class Gpu(RunDevice):
         return self._slots(cell) * self._slot_bytes(cell)[1]
 
     def _view(self, start: int, array: Operand) -> Array:
-        return self.arena[start : start + array.nbytes].view(array.dtype).reshape(array.shape)
+        """An array in the memory of all cells. CuPy launches other kernels on a view of an array of more than 2 GiB
+        than on an array of its own, and the size of that memory is not the same in each process."""
+        own = self.cupy.ndarray((array.nbytes,), np.uint8, self.arena.data + start)
+        return own.view(array.dtype).reshape(array.shape)
 
     def _operands(self, cell: Cell, slot: int) -> tuple[list[Array], list[Array]]:
         """The inputs and outputs of one set of buffers, as arrays."""
@@ -188,6 +191,7 @@ class Gpu(RunDevice):
         assert set(copies) == set(COPIES)
         return copies[cell.rung]
 
+    @spends("bind")
     def _bind(self, cell: Cell, kernel: Kernel | None, slot: int) -> tuple[Callable[[], object], str]:
         """A launch over one set of buffers, and its identity. `kernel`: None for a reference line."""
         inputs, outs = self._operands(cell, slot)
@@ -231,6 +235,7 @@ class Gpu(RunDevice):
         taken = self.take(launch, 1, 1, 1, self.lead_in)
         self._judge(cell, launch, ready, how)
         self._unharmed(cell, guard, how)
+        self.idle_since = time.monotonic()
         if any(one.values for one in self._operands_of(cell).inputs):
             self._fill(cell)  # the guard lies in the next set: an index there must be valid
         return taken
@@ -470,17 +475,17 @@ class Gpu(RunDevice):
         repeats = 1 if cell.reference else self.package.repeats(cell.op, cell.rung)
         with current(self.stream):
             self._fill(cell)
-            with self.spent.on("bind"):
-                bound = [self._bind(cell, kernel, slot) for slot in range(self._slots(cell))]
-            launches = [launch for launch, _ in bound]
-            self._returns = isinstance(launches[0], Returning)
+            launch, identity = self._bind(cell, kernel, 0)
+            self._returns = isinstance(launch, Returning)
             if self._returns:
                 self._has_room(cell)
             known_s = self.budget.seconds.get(cell.key, math.inf) * repeats
-            first, enqueue_s = self._check(cell, launches[0], known_s < SLOW_S)
+            first, enqueue_s = self._check(cell, launch, known_s < SLOW_S)
             if known_s < SLOW_S <= first["seconds"][0]:  # it waited for something, or has become slow
                 known_s = math.inf
-                first, enqueue_s = self._check(cell, launches[0], known=False)
+                first, enqueue_s = self._check(cell, launch, known=False)
+            # What the host prepares from here on is a rest of the GPU already.
+            launches = [launch, *(self._bind(cell, kernel, slot)[0] for slot in range(1, self._slots(cell)))]
             self._once = self._captured(cell, launches[0])
             once, slots = first["seconds"][0], len(launches)
             takes: list[Take] = []
@@ -501,7 +506,7 @@ class Gpu(RunDevice):
                 "throttled": sorted({limit for take in takes for limit in take["throttled"]}),
                 "retakes": sum(take["retakes"] for take in takes),
                 "slots": slots,
-                "identity": bound[0][1],
+                "identity": identity,
             }
             if self._once is None:
                 measurement["timed_by"] = "events"

@@ -99,6 +99,7 @@ class Replayer:
         self.cupy = cupy
         self.nvml = nvml
         self.spent = Spent()
+        self.idle_since = time.monotonic()  # when the last launches that were timed or checked had ended
         device = cupy.cuda.Device()
         self.nvml_facts = self.nvml.facts()
         self.properties = cupy.cuda.runtime.getDeviceProperties(device.id)
@@ -133,6 +134,7 @@ class Replayer:
                 for graph in self.canaries.values():
                     graph.launch(self.stream)
                 self.stream.synchronize()
+        self.idle_since = time.monotonic()
 
     # --- graphs and canaries -----------------------------------------------------------------------------------
 
@@ -221,6 +223,7 @@ class Replayer:
         stamp((1,), (1,), (self.stamps[1],))
         result = during()
         self.stream.synchronize()
+        self.idle_since = time.monotonic()
         # CUDA gives float32 milliseconds, with a relative error of 1e-7; from here on these are float64 seconds.
         seconds = [float(elapsed(a, b)) / 1000 for a, b in itertools.pairwise(events)]
         stamps = self.stamps.get(stream=self.stream)
@@ -277,9 +280,10 @@ class Replayer:
 
     @spends("rest")
     def rest(self, seconds: float) -> None:
-        """Leave the GPU idle."""
-        if seconds:
-            time.sleep(seconds)
+        """Leave the GPU idle until it has been so for that long: what the host prepared since the last launches counts.
+        Buffers that were filled meanwhile do not matter: it takes a millisecond, and far less power than the limit."""
+        if (left := seconds - (time.monotonic() - self.idle_since)) > 0:
+            time.sleep(left)
 
     def rest_s(self, mhz: float | None, limits: Sequence[str] = ()) -> float:
         """The seconds to rest before launches that run at this SM clock, or met limits; 0 at the highest clock."""
