@@ -47,8 +47,8 @@ CLIMBS = {  # type -> rungs that differ from the one before by one idea each
         "double_buffer",
         "async_stages",
         "serpentine",
-        "raster",
         "pipelined",
+        "raster",
         "split_tail",
     ),
     "float16->float32": (

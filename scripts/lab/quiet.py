@@ -154,7 +154,10 @@ def allocated(record: Record) -> dict[int, int]:
     for cell in record.cells.values():
         if cell.group.endswith(" gpu") and cell.seconds:
             op, rung, kind, shape, _ = re.split("[/ ]", cell.key)
-            arrays = PROJECT.computes(op, rung).operands(tuple(map(int, shape.split("x"))), kind).arrays
+            problem = PROJECT.op(op)
+            there = rung in problem.lines or any(each.name == rung for each in problem.rungs)  # still in the ladder
+            computes = problem.computes(rung) if there else problem.computation
+            arrays = computes.operands(tuple(map(int, shape.split("x"))), kind).arrays
             size = sum(array.nbytes for array in arrays)
             for one in cell.measurements:
                 most[one["process"]] = max(most.get(one["process"], 0), one["slots"] * size + GUARD_BYTES)
