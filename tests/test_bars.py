@@ -52,7 +52,7 @@ def test_a_bar_holds_the_best_against_the_best() -> None:
         f"transpose/cupy_copy uint8 {n}": [1.9] * 3,
         f"transpose/padded uint16 {n}": [2.0] * 3,
     }
-    text = bars.text(seconds, "(a GPU)")
+    text = bars.text([seconds], "(a GPU)")
     best, why = "vectorized", "[vectorized](transpose.md#vectorized)"
     assert row_of(text, "transpose float32") == (
         ["transpose float32", "4096x4096", "98 %", "98.0 %", "yes", best, "vector_copy", "3", ""]
@@ -65,7 +65,20 @@ def test_a_bar_holds_the_best_against_the_best() -> None:
     assert missing in text
     assert "- transpose uint16: 4096x4096, 8192x8192, 16384x16384, 16411x8209\n" in text  # no copy of it
     assert "- transpose uint8: 8192x8192, 16384x16384, 16411x8209\n" in text
-    assert bars.text({}, "") == ""
+    assert bars.text([{}], "") == ""
+
+
+def test_a_bar_is_of_the_record_that_has_its_newest_rung() -> None:
+    """Never of two: each has a GPU of its own."""
+    key = "matmul/{} float32 4096x4096x4096 cold".format
+    old = {key("split_tail"): [1.0] * 5, key("pipelined"): [1.1] * 5, key("cublas"): [1.02] * 5}
+    new = {key(name): [1.0] * 3 for name in ("split_tail", "pipelined", "serpentine")} | {key("torch"): [1.06] * 3}
+    row = row_of(bars.text([old, new], ""), "matmul float32")
+    assert row[3:8] == ["106.0 %", "yes", "split_tail", "torch", "3"]
+    row = row_of(bars.text([old, {**old, key("cublas"): [9.0]}], ""), "matmul float32")  # as many: the first
+    assert row[3:8] == ["102.0 %", "no", "split_tail", "cublas", "5"]
+    del new[key("torch")]
+    assert row_of(bars.text([old, new], ""), "matmul float32")[7] == "5"  # nothing to hold it against
 
 
 def test_the_bars_are_of_their_own_record_if_there_is_one(tmp_path: Path) -> None:
@@ -88,18 +101,14 @@ def test_the_bars_are_of_their_own_record_if_there_is_one(tmp_path: Path) -> Non
     assert "(NVIDIA H200, driver 580; commit 89abcdef)" in text
 
 
-def test_the_page_has_the_table_of_the_record(tmp_path: Path) -> None:
-    """Of the bars' own record, or of the commit that the table names."""
+def test_the_page_has_the_table_of_the_records() -> None:
+    """Of the bars' own record, and of the commit that the table names last."""
     page = (RESEARCH / "README.md").read_text(encoding="utf-8")
     begin, end = figures.marks("bars")
     block = page.partition(begin)[2].partition(end)[0]
-    if paths := sorted(PROJECT.results.glob(f"*/{bars.RECORD}")):
-        expected = bars.text(bars.read(paths[-1]), bars.source(paths[-1]))
-    else:
-        commit = block.partition("; commit ")[2][:8]
-        records = [read(path) for path in PROJECT.results.glob(f"nvidia-h200*/{commit}*.facts.jsonl")]
-        expected = figures.reached(records, tmp_path)
-    assert block.strip() == expected
+    commit = block.rpartition("; commit ")[2][:8]
+    records = [read(path) for path in PROJECT.results.glob(f"nvidia-h200*/{commit}*.facts.jsonl")]
+    assert block.strip() == figures.reached(records, PROJECT.results)
 
 
 def test_counters_are_asked_of_each_bar_that_is_missed() -> None:

@@ -132,15 +132,24 @@ BARS = (
 Seconds = Mapping[str, Sequence[float]]  # of each process, by the key of a cell
 
 
-def text(seconds: Seconds, source: str) -> str:
-    """The table of the bars; "" without a cell of them. `source`: the record, in words."""
+def _held(bar: Bar, records: Sequence[Seconds]) -> tuple[Seconds, Seconds]:
+    """The seconds of a bar's rungs and lines by name, of the record that has most of its rungs; of several the first
+    one."""
+
+    def of(names: tuple[str, ...], seconds: Seconds) -> Seconds:
+        return {name: seconds[key] for name in names if (key := bar.cell(name).key) in seconds}
+
+    seconds = max(records, key=lambda each: len(of(bar.own, each)) if of(bar.others, each) else 0)
+    return of(bar.own, seconds), of(bar.others, seconds)
+
+
+def text(records: Sequence[Seconds], source: str) -> str:
+    """The table of the bars; "" without a cell of them. `source`: the records, in words. A rung is held against a line
+    of the same one."""
     lines: list[list[str]] = []
     missing: dict[str, list[str]] = {}  # title -> shapes
     for bar in BARS:
-        own, others = (
-            {name: seconds[key] for name in names if (key := bar.cell(name).key) in seconds}
-            for names in (bar.own, bar.others)
-        )
+        own, others = _held(bar, records)
         if not own or not others:
             missing.setdefault(bar.title, []).append(label(bar.shape))
             continue

@@ -345,14 +345,14 @@ def between(record: Record, folder: Path) -> str:
 
 
 def reached(records: Sequence[Record], folder: Path) -> str:
-    """The table of what the best rungs are to reach, of the record of scripts/lab/bars on these records' machine, else
-    of the records themselves."""
+    """The table of what the best rungs are to reach, of the record of scripts/lab/bars on these records' machine. What
+    that does not have, such as a rung that is newer, is of the records themselves."""
     path = folder / records[0].machine / bars.RECORD
-    if path.exists():
-        return bars.text(bars.read(path), bars.source(path))
     cells = {key: cell.seconds for record in records for key, cell in record.cells.items() if cell.seconds}
     sources = dict.fromkeys(record_text(record, "gpu") for record in records)
-    return bars.text(cells, f"({'; '.join(sources)})")
+    if path.exists():
+        return bars.text([bars.read(path), cells], f"{bars.source(path)}, else ({'; '.join(sources)})")
+    return bars.text([cells], f"({'; '.join(sources)})")
 
 
 def several(record: Record, folder: Path) -> str:
