@@ -252,6 +252,41 @@ def test_pytorch_that_the_first_call_imports_launches_on_the_stream_that_is_time
     assert current == []
 
 
+def test_a_rest_is_a_whole_one_after_all_work(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the function, in rounds and when it is checked, and of the caller before."""
+    idle: list[tuple[float, float]] = []  # asked for, and since the last work
+    rest = Replayer.rest
+
+    def noted(replayer: Replayer, asked: float) -> None:
+        rest(replayer, asked)
+        worked = [one.at_s for one in device.launches if not one.name.startswith("fill")]
+        idle.append((asked, device.now() - max(worked)))
+
+    kernelwatch.measure(copying(device), array(), array())
+    monkeypatch.setattr(Replayer, "rest", noted)
+    monkeypatch.setattr(Replayer, "rest_s", lambda *_: REST_S)
+    device.sleep(1.0)
+    device.enqueue("caller", (), 1e-2)
+    kernelwatch.measure(copying(device), array(), array())
+    assert len(idle) == 3  # a round each
+    assert all(since >= asked > 0 for asked, since in idle)
+
+
+def test_work_that_no_take_times_begins_a_rest_anew(device: Device) -> None:
+    gpu, sets = measuring._gpu(0), [(array(), array()) for _ in range(4)]
+    with gpu.current():
+        subject = gpu.subject("copy", copying(device), sets[0])
+        subject.round(sets)
+        calls = capture.FunctionCalls(subject.function, sets, len(sets))
+        for work in (subject.again, lambda: subject._host_seconds(calls)):
+            device.sleep(1.0)
+            work()
+            assert gpu.replayer.idle_since >= device.device_s
+    device.enqueue("caller", (), 1e-2)
+    with gpu.current():
+        assert gpu.replayer.idle_since >= device.device_s
+
+
 def test_lowered_clocks_are_said(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rounds under a limit count only if most are under one."""
     heat, power = 0x8, 0x4
@@ -278,7 +313,7 @@ def test_lowered_clocks_are_said(device: Device, monkeypatch: pytest.MonkeyPatch
     found = kernelwatch.measure(copying(device), array(), array())
     rounds = len(found.samples)
     assert found.warnings == (f"the clocks were lowered in {rounds} of {rounds} rounds (software power cap)",)
-    assert pauses == [REST_S] * rounds
+    assert pauses == pytest.approx([REST_S] * rounds, abs=1e-5)
 
 
 def test_others_on_the_gpu_are_said(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:

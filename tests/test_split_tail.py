@@ -13,7 +13,6 @@ pytest.importorskip("cupy", reason="CuPy is not installed")
 import gpukernels
 from benchmarks.project import PROJECT
 from gpukernels.kernel import python_function
-from gpukernels.prepare import Call
 from kernelwatch.timing.launches import shapes_of
 from tests import host
 from tests.gate import SEED
@@ -102,18 +101,6 @@ def test_the_second_kernel_has_the_threads_that_it_is_launched_with() -> None:
     text = "".join(path.read_text(encoding="utf-8") for path in files)
     for name in ("TAIL_THREADS", "VECTOR"):
         assert re.findall(rf"^constexpr int {name} = (\d+);", text, re.MULTILINE) == [str(launched[name])]
-
-
-def test_an_extent_whose_indexes_are_no_int_is_refused() -> None:
-    prepare = python_function(RUNG, RUNG.preparation)
-    nothing: Any = None
-    for name, extents in (
-        ("M", (2**31 - 255, 1, 1)),
-        ("N", (1, 2**27 - 255, 1)),
-        ("K", (1, 1, 2**24 + 1)),
-    ):
-        with pytest.raises(gpukernels.LimitError, match=f"split_tail: {name} must be at most .*, got {name} = "):
-            prepare(Call(RUNG, None, nothing, (), (), (), tuple(map(np.int64, extents))))
 
 
 @pytest.mark.gpu

@@ -3,8 +3,8 @@
 // A   M x K    B   K x N    C   M x N, overwritten    row major, A, B, C and the sum of T (float), any M, N, K >= 1
 //
 // The copies of cp.async go from global to shared memory past the registers. No thread holds what is on its way, so
-// that more than one step may be: shared memory has STAGES pairs of tiles, all but one of which are filled ahead. One
-// barrier a step says that the next stage is full for all threads, and that nobody reads the one before it any more.
+// more than one step can be: shared memory has STAGES pairs of tiles, all but one of which are filled ahead. One barrier
+// a step says that this step's stage is full for all threads, and that nobody reads the one before it any more.
 // A is stored transposed, so it is copied 4 bytes at a time; B is copied 16 bytes at a time if its rows allow it.
 // Source: NVIDIA, CUDA C++ Programming Guide, asynchronous data copies; NVIDIA, CUTLASS, multistage GEMM on Ampere.
 

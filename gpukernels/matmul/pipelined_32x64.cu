@@ -31,7 +31,7 @@ static_assert(TILE_K % (2 * VECTOR) == 0, "a step begins with the same set of fr
 static_assert(STAGES >= 2, "a stage to fill");
 static_assert(STAGES * STAGE * 4 == SHARED_BYTES, "shared in the ladder is the size of the stages");
 
-// Where a block's tile begins. Tiles lie in bands, whose columns come one after the other (raster.cu).
+// Where a block's tile begins. Tiles lie in bands, whose columns come one after the other, as in raster.
 struct Tile {
     long long row0, column0;
 
@@ -49,8 +49,8 @@ __device__ void compute(T *shared, const T *__restrict__ A, const T *__restrict_
                         long long N, long long K, long long row0, long long column0) {
     const int thread = threadIdx.y * BLOCK_X + threadIdx.x, warp = thread / 32, lane = thread % 32;
 
-    // This thread's first row, the others are LANES_M apart, and its four columns. Lanes lie in a zigzag, as in
-    // pipeline.cuh: neighbors read the same vectors of A, and the next but one the same of B.
+    // This thread's first row, the others are LANES_M apart, and its four columns. Lanes lie in a zigzag,
+    // 0, 1, 8, 9, 16, 17, 24, 25 in the first row: neighbors read the same vectors of A, the next but one those of B.
     const int m0 = warp / WARPS_N * WARP_ROWS + lane / 2 % LANES_M;
     const int n0 = warp % WARPS_N * WARP_COLUMNS + (lane / 8 * 2 + lane % 2) * VECTOR;
 

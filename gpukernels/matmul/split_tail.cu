@@ -1,7 +1,6 @@
 // matmul/split_tail: C[m][n] = sum over k of A[m][k] B[k][n], raster with the tiles of the last wave split along K.
 //
-// A   M x K    B   K x N    C   M x N, overwritten    row major, A, B, C and the sum of T (float), any M, N, K >= 1 up
-// to EXTENTS_MAX of split_tail.py
+// A   M x K    B   K x N    C   M x N, overwritten    row major, A, B, C and the sum of T (float), any M, N, K >= 1
 //
 // A multiprocessor has room for few blocks (ROOM), by the registers of their threads. So the tiles of C are computed in
 // waves, each of as many tiles as all multiprocessors have room for. What is left for the last wave may be few tiles.

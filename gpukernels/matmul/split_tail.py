@@ -13,11 +13,8 @@ import cupy
 import numpy as np
 
 from gpukernels import prepare
-from gpukernels.kernel import LimitError
 from gpukernels.ladder import Rung
 
-# Of M, N and K, whose tiles and steps the kernel counts in ints.
-EXTENTS_MAX = (2**31 - 256, 2**27 - 256, 2**24)
 SPLITS_MOST = 32
 PART_STEPS = 2  # what a part costs beside its own steps, and the second kernel beside its parts, in steps along K
 PARTS_A_STEP = 64  # parts that are written, read and added in the time of a step
@@ -52,14 +49,9 @@ def matmul_split_tail(call: prepare.Call) -> Callable[[], None]:
 
     The launch runs on CuPy's current stream; not synchronized. It keeps the memory of its operands and of the parts.
     How K is split depends on the number of multiprocessors, and so may the last bits of C.
-
-    Raises: LimitError if an extent exceeds EXTENTS_MAX.
     """
     rung, function, block = call.rung, call.function, call.block
     operands, dims = call.operands, call.dims
-    for name, extent, most in zip(rung.dims, dims, EXTENTS_MAX, strict=True):
-        if extent > most:
-            raise LimitError(f"{rung}: {name} must be at most {most}, got {name} = {extent}")
     rows, columns, k = map(int, dims)
     tile_rows, tile_columns = rung.tile
     tiles = -(-rows // tile_rows) * -(-columns // tile_columns)
@@ -82,7 +74,7 @@ def matmul_split_tail(call: prepare.Call) -> Callable[[], None]:
 
 
 def on_emulator(rung: Rung, _library: Any, addresses: list[int], _sizes: list[int], dims: list[Any]) -> list[Any]:
-    """The arguments on the emulator, as if there were as many multiprocessors as tiles: none is split."""
+    """The arguments on the emulator, as if there were a place for each tile: none is split."""
     rows, columns = (-(-dim.value // extent) for dim, extent in zip(dims, rung.tile, strict=False))
     whole, splits, first = rows * columns, 1, -(-dims[2].value // rung.macros()["TILE_K"])
     return [*map(ctypes.c_uint64, addresses), *dims, ctypes.c_uint64(0), *map(ctypes.c_int32, (whole, splits, first))]

@@ -175,7 +175,7 @@ class OnGpu:
         graph: Graph = self.captured if self.method == "graph" and self.captured else self.timed
         graph.launch(self.replayer.stream)
         self.replayer.stream.synchronize()
-        self.replayer.idle_since = time.monotonic()
+        self.replayer.worked()
         return self.timed.returned
 
     def once(self, sets: Sets, between: Callable[[], object] | None = None) -> tuple[float, Mapping[int, object]]:
@@ -192,7 +192,9 @@ class OnGpu:
         start = time.perf_counter()
         calls.launch(self.replayer.stream)
         wait()
-        return time.perf_counter() - start
+        seconds = time.perf_counter() - start
+        self.replayer.worked()
+        return seconds
 
     def _by_host(self, sets: Sets) -> Round:
         return Round(self._host_seconds(FunctionCalls(self.function, sets, len(sets))) / len(sets), len(sets))
@@ -253,6 +255,7 @@ class Gpu:
         with ExitStack() as self.contexts:
             self.contexts.enter_context(holding(self.bus, _waiting))
             self.cupy.cuda.runtime.deviceSynchronize()
+            self.replayer.worked()
             self.with_torch = bool(torch_on_gpu())
             self.contexts.enter_context(current(self.replayer.stream))
             if time.monotonic() - self.used_at > IDLE_S:

@@ -235,7 +235,7 @@ class Gpu(RunDevice):
         taken = self.take(launch, 1, 1, 1, self.lead_in)
         self._judge(cell, launch, ready, how)
         self._unharmed(cell, guard, how)
-        self.idle_since = time.monotonic()
+        self.worked()
         if any(one.values for one in self._operands_of(cell).inputs):
             self._fill(cell)  # the guard lies in the next set: an index there must be valid
         return taken
@@ -347,6 +347,7 @@ class Gpu(RunDevice):
         except Exception:
             launch()
             self.stream.synchronize()
+            self.worked()
             return None
         if nodes.read(graph) == []:
             raise WrongOutput(f"{cell.name} enqueues nothing on the given stream: it runs on another stream")

@@ -99,7 +99,7 @@ class Replayer:
         self.cupy = cupy
         self.nvml = nvml
         self.spent = Spent()
-        self.idle_since = time.monotonic()  # when the last launches that were timed or checked had ended
+        self.worked()
         device = cupy.cuda.Device()
         self.nvml_facts = self.nvml.facts()
         self.properties = cupy.cuda.runtime.getDeviceProperties(device.id)
@@ -134,7 +134,7 @@ class Replayer:
                 for graph in self.canaries.values():
                     graph.launch(self.stream)
                 self.stream.synchronize()
-        self.idle_since = time.monotonic()
+        self.worked()
 
     # --- graphs and canaries -----------------------------------------------------------------------------------
 
@@ -223,7 +223,7 @@ class Replayer:
         stamp((1,), (1,), (self.stamps[1],))
         result = during()
         self.stream.synchronize()
-        self.idle_since = time.monotonic()
+        self.worked()
         # CUDA gives float32 milliseconds, with a relative error of 1e-7; from here on these are float64 seconds.
         seconds = [float(elapsed(a, b)) / 1000 for a, b in itertools.pairwise(events)]
         stamps = self.stamps.get(stream=self.stream)
@@ -278,10 +278,14 @@ class Replayer:
         clock = taken["clock64_mhz"]
         return bool(clock) and clock < share * min(self.best_clock_mhz, own_mhz)  # type: ignore[operator]
 
+    def worked(self) -> None:
+        """Note that the GPU has just ended work that a rest must follow."""
+        self.idle_since = time.monotonic()
+
     @spends("rest")
     def rest(self, seconds: float) -> None:
         """Leave the GPU idle until it has been so for that long: what the host prepared since the last launches counts.
-        Buffers that were filled meanwhile do not matter: it takes a millisecond, and far less power than the limit."""
+        Fills in between do not matter: one takes about a millisecond on an H200, at far less power than the limit."""
         if (left := seconds - (time.monotonic() - self.idle_since)) > 0:
             time.sleep(left)
 
