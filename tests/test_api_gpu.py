@@ -278,7 +278,7 @@ def test_lowered_clocks_are_said(device: Device, monkeypatch: pytest.MonkeyPatch
     found = kernelwatch.measure(copying(device), array(), array())
     rounds = len(found.samples)
     assert found.warnings == (f"the clocks were lowered in {rounds} of {rounds} rounds (software power cap)",)
-    assert pauses == [REST_S] * rounds
+    assert pauses == pytest.approx([REST_S] * rounds, rel=1e-3)  # but for what the host prepares meanwhile
 
 
 def test_others_on_the_gpu_are_said(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
