@@ -347,13 +347,20 @@ def test_a_broken_tree_breaks_every_chain() -> None:
 
 
 def test_a_commit_that_was_not_asked_breaks_the_chain_unless_the_launch_is_the_same() -> None:
-    for identity, pieces in (("new", [0, 0, 0, 0]), ("other", [0, 0, 2, 2])):
+    for identity, launches, pieces in (("new", [2, 9], [0, 0, 0]), ("other", [2, 6, 9], [0, 0, 2, 2])):
         own = [a_session(1, 2, a_link(0.01, identities=("old", "new")))]
         own.append(a_session(8, 9, a_link(0.01, identities=(identity, "newest"))))
         chain = chains(own, POSITIONS, [COMMITS[4], COMMITS[6]])[CELL]
-        assert [node.commit for node in chain.nodes] == [COMMITS[2], COMMITS[6], COMMITS[9]]
+        assert [node.commit for node in chain.nodes] == [COMMITS[at] for at in launches]
         assert chain.pieces == pieces
     assert chains(own, POSITIONS, [COMMITS[0]])[CELL].pieces[0] == 0  # nothing lies before it
+
+
+def test_a_gradual_change_ends_with_its_last_link_and_not_with_a_commit_that_was_not_asked() -> None:
+    slow = [a_session(at, at + 1, a_link(0.004, identities=(f"{at}", f"{at + 1}"))) for at in (1, 2)]
+    fast = a_session(7, 8, a_link(-0.5, identities=("3", "8")))
+    chain = chains([*slow, fast], POSITIONS, [COMMITS[5]])[CELL]
+    assert [(first, chain.nodes[last - 1].commit) for first, last in chain.gradual()] == [(0, COMMITS[3])]
 
 
 def test_each_piece_has_the_seconds_of_its_own_gpu_and_undoes_no_other_one() -> None:

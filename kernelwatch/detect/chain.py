@@ -307,10 +307,10 @@ def _chain(
             continue
         if (linked or why) and (at not in nodes or linked):
             nodes[at] = Node(at, session.after, positions[session.before], session.before, why)
-    gaps = _filled(nodes, gaps, full, positions)
+    unknown = _filled(nodes, gaps, full, positions)
     launches = sorted(nodes)
     # Of the commits between two launches that were not asked, the last one stands for all.
-    nodes = {**{node.at: node for node in {bisect(launches, gap.at): gap for gap in gaps}.values()}, **nodes}
+    nodes = {**{node.at: node for node in {bisect(launches, gap.at): gap for gap in unknown}.values()}, **nodes}
     ordered = [nodes[at] for at in sorted(nodes)]
     starts = np.array([node.at for node in ordered])
 
@@ -323,6 +323,10 @@ def _chain(
         if cell in changed
     ]
     edges = [edge for edge in edges if edge.before != edge.after]
+    if still := _still(ordered, edges):
+        between = {bisect(launches, node.at) for node in still}
+        same = [gap for gap in unknown if bisect(launches, gap.at) in between]
+        return _chain(cell, told, positions, [gap for gap in gaps if gap not in same], full)
     alike = _alike(edges)
     pieces = _pieces(len(ordered) + 1, [*((edge.before, edge.after) for edge in edges), *alike])
     runs = [(node_of(session.before), node_of(session.after), session, link) for session, link in full]
@@ -383,6 +387,19 @@ def _why_absent(cell: str, session: Session) -> str:
     if any(name in session.new for name in names):
         return "it is new"
     return "it is gone" if any(name in session.gone for name in names) else ""
+
+
+def _still(nodes: Sequence[Node], edges: Sequence[Edge]) -> list[Node]:
+    """The gaps of commits that were not asked and did not change the launch: the links on both sides tell that its
+    identity is the same."""
+    identities: dict[int, str] = {}
+    for edge in edges:
+        identities |= zip((edge.before, edge.after), edge.link.identities, strict=True)
+    return [
+        own
+        for node, own in enumerate(nodes, 1)
+        if own.why == UNASKED and identities.get(node) and identities[node] == identities.get(node - 1)
+    ]
 
 
 def _alike(edges: Sequence[Edge]) -> list[tuple[int, int]]:

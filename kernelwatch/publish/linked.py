@@ -93,7 +93,7 @@ def reach(
         "links": sum(len(each.changed) for each in own),
         "undecided": words.count("cannot tell"),
         "gpus": sorted({each.gpu for each in own if each.links}),
-        "missing": list(missing),
+        "missing": [{"at": line.positions[hash], "hash": hash} for hash in missing],
         "unjudged": [[why, count] for why, count in Counter(_unlinked(own).values()).most_common()],
         "failed": failing(own, line.positions),
         "gone": lost([links.without(each, accepted, renamed) for each in own], line.positions, project),

@@ -89,7 +89,7 @@
         const ends = told ? d3.extent(told.sessions.filter((session) => session.kind === "step").flatMap((session) => [session.from, session.at])) : [];
         return function (key, from, to) {
             if (!told || from < ends[0] || to > ends[1] || !is_asked(key, common)) return false;
-            if (!told.cells[key]) return !reach.missing.length && !unmeasured(told, key).some(({at}) => from < at && at <= to);
+            if (!told.cells[key]) return ![...reach.missing, ...unmeasured(told, key)].some(({at}) => from < at && at <= to);
             const {launches} = told.cells[key], piece = (at) => (d3.greatest(launches.filter((launch) => launch.at <= at), (launch) => launch.at) || launches[0]).piece;
             return piece(from) === piece(to);
         };
