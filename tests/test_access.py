@@ -266,6 +266,10 @@ def counts_of(profiler: profile.Profiler, cell: Cell) -> Counts:
     return counts
 
 
+# What no rule explains yet, by cell and count: the figure of ncu. 32 warps have 16 sectors more than their requests ask
+# for; no other shape or rung has. What is explained, or recorded otherwise, leaves this table: the test says so.
+UNEXPLAINED = {("matmul/pipelined_32x64 float32 128x128x128 counted", "load sectors"): 12800.0}
+
 # The emulator lacks the instructions of one architecture alone.
 NOT_PROFILED = {str(rung) for op in gpukernels.ops() for rung in op.rungs if rung.arch_only}
 
@@ -299,7 +303,8 @@ def test_the_counts_are_those_that_were_held_against_hardware(
                     f"{cell.key}: {name}: record it again with scripts/profile --record"
                 )
             assert (why == "=") == (here == there)
-            assert why in ("=", *profile.RULES), f"{cell.key}: {name}: {here}, by ncu {there}"
+            is_open = UNEXPLAINED.get((cell.key, name)) == there
+            assert why in (("?",) if is_open else ("=", *profile.RULES)), f"{cell.key}: {name}: {here}, by ncu {there}"
 
 
 @pytest.mark.parametrize("path", RECORDS, ids=lambda path: path.parent.name)
