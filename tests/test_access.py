@@ -266,8 +266,8 @@ def counts_of(profiler: profile.Profiler, cell: Cell) -> Counts:
     return counts
 
 
-# What no rule explains yet, by cell and count: the figure of ncu. 32 warps have 16 sectors more than their requests ask
-# for; no other shape or rung has. What is explained, or recorded otherwise, leaves this table: the test says so.
+# What no rule explains yet, by cell and count: the figure of ncu. It has 512 sectors more than the requests ask for; no
+# other shape or rung has. What is explained, or recorded otherwise, leaves this table: the test says so.
 UNEXPLAINED = {("matmul/pipelined_32x64 float32 128x128x128 counted", "load sectors"): 12800.0}
 
 # The emulator lacks the instructions of one architecture alone.

@@ -1,6 +1,6 @@
 // matmul/ampere.cuh: asynchronous copies to shared memory, from compute capability 8.0 on (cp.async).
 //
-// The copies of a thread since its last commit_copies() are a group; groups come in the order of their commits.
+// The copies of a thread since its last commit_copies() are a group; groups are complete in the order of their commits.
 // Under KERNELWATCH_HOST, on the emulator, a copy is complete at once.
 // Source: NVIDIA, PTX ISA: cp.async.
 

@@ -3,8 +3,8 @@
 // A   M x K    B   K x N    C   M x N, overwritten    row major, A, B, C and the sum of T (float), any M, N, K >= 1
 //
 // The copies of cp.async go from global to shared memory past the registers. No thread holds what is on its way, so
-// more than one step can be: shared memory has STAGES pairs of tiles, all but one of which are filled ahead. One barrier
-// a step says that this step's stage is full for all threads, and that nobody reads the one before it any more.
+// more than one step can be: shared memory has STAGES pairs of tiles, all but one of which are filled ahead. One
+// barrier a step says that this step's stage is full for all threads, and that nobody reads the one before it any more.
 // A is stored transposed, so it is copied 4 bytes at a time; B is copied 16 bytes at a time if its rows allow it.
 // Source: NVIDIA, CUDA C++ Programming Guide, asynchronous data copies; NVIDIA, CUTLASS, multistage GEMM on Ampere.
 
@@ -15,7 +15,7 @@ constexpr int TM = TILE_ROWS / BLOCK_Y, TN = TILE_COLUMNS / BLOCK_X;  // results
 constexpr int THREADS = BLOCK_X * BLOCK_Y;
 constexpr int APART = BLOCK_X * VECTOR;  // columns from one group of four of a thread to the next
 
-// Rows of As, which are columns of A, have 4 spare elements: lanes that copy a row of A store to 8 banks, not to one.
+// Rows of As, which are columns of A, have 4 spare elements: neighbors in a row of A go to banks 4 apart, not to one.
 constexpr int PITCH_A = TILE_ROWS + VECTOR, PITCH_B = TILE_COLUMNS;
 constexpr int STAGE = TILE_K * (PITCH_A + PITCH_B);  // elements of a stage
 
@@ -38,9 +38,9 @@ __device__ void compute(T *shared, const T *__restrict__ A, const T *__restrict_
     const int a_row = thread / TILE_K, a_k = thread % TILE_K;
     const int b_k = thread / B_COPIES, b_column = thread % B_COPIES * BY;
 
-    // Begin to copy the next tiles into a stage. What changes from step to step, and nothing else, is kept: where the
-    // thread's first copies of A and B come from, and what is left along K. Past M, N and K the stages hold 0. The last
-    // steps fill stages with 0 that are not used.
+    // Begin to copy the next tiles into a stage. From step to step a thread moves on two pointers, and what is left of
+    // K. Beyond M, N and K the stages hold 0. Beyond K both tiles must: 0 times an infinity or a NaN is a NaN. The last
+    // steps fill stages with 0 on which no result depends.
     const T *a_from = A + (row0 + a_row) * K + a_k, *b_from = B + b_k * N + column0 + b_column;
     const long long a_down = A_ROWS * K, b_down = B_ROWS * N;           // from one copy of a thread to its next
     const int rows = (int)min(M - row0, (long long)TILE_ROWS) - a_row;  // of A, from the thread's first one on
@@ -70,8 +70,8 @@ __device__ void compute(T *shared, const T *__restrict__ A, const T *__restrict_
     int stage = 0, filled = STAGES - 1;
     for (long long k0 = 0; k0 < K; k0 += TILE_K) {
         wait_for_copies<STAGES - 2>();  // those of this step have come
-        __syncthreads();
-        copy(filled);
+        __syncthreads();                // for all threads, and all have done with the stage of the step before
+        copy(filled);                   // which this fills
         const T *const As = shared + stage * STAGE, *const Bs = As + TILE_K * PITCH_A;
 #pragma unroll
         for (int k = 0; k < TILE_K; ++k) {

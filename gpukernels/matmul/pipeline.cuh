@@ -1,10 +1,10 @@
-// matmul/pipeline.cuh: the loop of pipelined, raster and split_tail: serpentine with fragments that are read one k ahead.
+// matmul/pipeline.cuh: the loop of pipelined, raster and split_tail: serpentine with fragments read one k ahead.
 //
 // A step is TILE_K along K. A stage of shared memory holds what a step needs: a tile of A, stored transposed, and a
 // tile of B. Asynchronous copies (cp.async) fill a stage from global memory, past the registers. All stages but one are
 // filled ahead.
-// A fragment is what a thread needs of A or B for one k, read from shared memory as vectors of 16 bytes. There are two
-// sets of fragments in registers: one is multiplied, and the other one is read.
+// A fragment is what a thread needs of A or B for one k, read from shared memory as vectors of 16 bytes. A thread has
+// two sets of fragments in registers: it multiplies one while it fills the other one from shared memory.
 // There is one barrier a step, before the last k of its stage is multiplied. Each thread first waits for its own copies
 // of the next stage. After the barrier that stage is complete for all threads. All have read this step's stage to its
 // end, so the copies of the next step may fill it.
@@ -21,7 +21,7 @@ constexpr int THREADS = BLOCK_X * BLOCK_Y;
 constexpr int APART = BLOCK_X * VECTOR;  // columns from one group of four of a thread to the next
 constexpr long long BAND = 8;            // rows of tiles in a band, see Tile
 
-// Rows of As, which are columns of A, have 4 spare elements: lanes that copy a row of A store to 8 banks, not to one.
+// Rows of As, which are columns of A, have 4 spare elements: neighbors in a row of A go to banks 4 apart, not to one.
 constexpr int PITCH_A = TILE_ROWS + VECTOR, PITCH_B = TILE_COLUMNS;
 constexpr int STAGE = TILE_K * (PITCH_A + PITCH_B);  // elements of a stage
 
@@ -45,8 +45,8 @@ __device__ void multiply(T (&sum)[TM][TN], T *shared, const T *__restrict__ A, c
     const int a_row = thread / TILE_K, a_k = thread % TILE_K;
     const int b_k = thread / B_COPIES, b_column = thread % B_COPIES * BY;
 
-    // Begin to copy the next tiles into a stage. Past M, N and `depth` the stages hold 0. Past `depth` both tiles must:
-    // 0 times an infinity or a NaN is no 0. The last steps fill stages with 0 that are read from, but not used.
+    // Begin to copy the next tiles into a stage. Beyond M, N and `depth` the stages hold 0. Beyond `depth` both tiles
+    // must: 0 times an infinity or a NaN is a NaN. The last steps fill stages with 0 on which no result depends.
     const T *a_from = A + (row0 + a_row) * K + a_k, *b_from = B + b_k * N + column0 + b_column;
     const long long a_down = A_ROWS * K, b_down = B_ROWS * N;           // from one copy of a thread to its next
     const int rows = (int)min(M - row0, (long long)TILE_ROWS) - a_row;  // of A, from the thread's first one on
@@ -55,7 +55,7 @@ __device__ void multiply(T (&sum)[TM][TN], T *shared, const T *__restrict__ A, c
     auto copy = [&](int stage) {
         T *const As = shared + stage * STAGE + a_k * PITCH_A + a_row;
         T *const Bs = shared + stage * STAGE + TILE_K * PITCH_A + b_k * PITCH_B + b_column;
-        const int deep = (int)max(min(left, (long long)TILE_K), 0LL);  // these tiles, along K
+        const int deep = (int)max(min(left, (long long)TILE_K), 0LL);  // how many k of these tiles lie within `depth`
         const int b_rows = column_there ? deep - b_k : 0, a_rows = a_k < deep ? rows : 0;
 #pragma unroll
         for (int step = 0; step < TILE_ROWS; step += A_ROWS)
@@ -135,13 +135,14 @@ __device__ void store(const T (&sum)[TM][TN], T *__restrict__ C, long long M, lo
 }
 
 // Where a tile of C begins; there are `down` x `across`. Tiles are numbered band by band, each of BAND rows of tiles,
-// and in a band one column of tiles after the other. So tiles whose blocks run at the same time lie close together.
+// and in a band one column of tiles after the other. So blocks that run at the same time read the same rows of A and
+// columns of B, which the L2 cache holds.
 struct Tile {
     long long row0, column0;
 
     __device__ Tile(long long tile, long long down, long long across) {
         const long long band = tile / (BAND * across), within = tile % (BAND * across);
-        const long long high = min(BAND, down - band * BAND);  // the last band may be lower
+        const long long high = min(BAND, down - band * BAND);  // the last band may have fewer rows of tiles
         row0 = (band * BAND + within % high) * TILE_ROWS;
         column0 = within / high * TILE_COLUMNS;
     }

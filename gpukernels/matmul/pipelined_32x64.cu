@@ -2,14 +2,14 @@
 //
 // A   M x K    B   K x N    C   M x N, overwritten    row major, A, B, C and the sum of T (float), any M, N, K >= 1
 //
-// A small C has few tiles, so these are small: each multiprocessor gets a block of four warps. Then a step has few
-// multiply-adds, and all else weighs more: copies, addresses, waits.
+// A small C has few tiles, so these are small: at 512 x 512 nearly each multiprocessor has a block of four warps. Then
+// a step has few multiply-adds, and all else weighs more: copies, addresses, waits.
 // So A's tile is not transposed on its way. Its rows lie along K, as in A, and are copied 16 bytes at a time, like B's.
 // For four k a thread reads four elements along K of each of its rows, and four neighbors of each of four rows of B.
-// These are as many reads as from a transposed tile, of a vector each.
-// As in pipelined, fragments are read ahead. There are two sets of those of A: one is read while the other is used. A
-// fragment of B is read anew as soon as it has been used, for the same k of the next four. Multiply-adds are in
-// serpentine order, tiles of C in bands.
+// A transposed tile needs as many reads; each read moves a vector.
+// As in pipelined, fragments are read ahead. There are two sets of those of A: a thread fills one while it multiplies
+// the other. Once it has used a fragment of B, it reads the one that is four k later into the same registers.
+// Multiply-adds go right along one row of sums and left along the next. Tiles of C lie in bands, as in raster.
 // Source: NVIDIA, CUTLASS, efficient GEMM in CUDA (software pipelining of fragments).
 
 #include "ampere.cuh"
@@ -21,7 +21,7 @@ constexpr int THREADS = BLOCK_X * BLOCK_Y;
 constexpr int TM = WARP_ROWS / LANES_M, TN = WARP_COLUMNS / LANES_N;  // results a thread: rows, columns
 constexpr long long BAND = 8;                                         // rows of tiles
 
-// Rows of As have 4 spare elements: the rows that a warp reads at a time begin 4 banks apart.
+// Rows of As have 4 spare elements: the vectors of the four rows that a warp reads at a time lie in different banks.
 constexpr int PITCH_A = TILE_K + VECTOR, PITCH_B = TILE_COLUMNS;
 constexpr int STAGE = TILE_ROWS * PITCH_A + TILE_K * PITCH_B;  // elements of a stage
 
@@ -37,7 +37,7 @@ struct Tile {
 
     __device__ Tile(long long tile, long long down, long long across) {
         const long long band = tile / (BAND * across), within = tile % (BAND * across);
-        const long long high = min(BAND, down - band * BAND);  // the last band may be lower
+        const long long high = min(BAND, down - band * BAND);  // the last band may have fewer rows of tiles
         row0 = (band * BAND + within % high) * TILE_ROWS;
         column0 = within / high * TILE_COLUMNS;
     }
@@ -63,9 +63,9 @@ __device__ void compute(T *shared, const T *__restrict__ A, const T *__restrict_
     const int a_row = thread / A_COPIES, a_k = thread % A_COPIES * BY;
     const int b_k = thread / B_COPIES, b_column = thread % B_COPIES * BY;
 
-    // Begin to copy the next tiles into a stage. What changes from step to step, and nothing else, is kept: where the
-    // thread's first copies of A and B come from, and the steps that are left to copy. Past M, N and K the stages hold
-    // 0. The last steps fill stages with 0 that are fetched from, but not used.
+    // Begin to copy the next tiles into a stage. From step to step a thread moves on two pointers, and the steps that
+    // are left to copy; `b_from` moves on with each copy. Beyond M, N and K the stages hold 0. Beyond K both tiles must:
+    // 0 times an infinity or a NaN is a NaN. The last steps fill stages with 0 on which no result depends.
     const T *a_from = A + (row0 + a_row) * K + a_k, *b_from = B + b_k * N + column0 + b_column;
     const long long a_down = A_ROWS * K, b_down = B_ROWS * N;           // from one copy of a thread to its next
     const int rows = (int)min(M - row0, (long long)TILE_ROWS) - a_row;  // of A, from the thread's first one on
@@ -124,7 +124,7 @@ __device__ void compute(T *shared, const T *__restrict__ A, const T *__restrict_
             const int from = last ? next : stage, k_next = last ? 0 : k + VECTOR, set = k / VECTOR % 2;
             if (last) {
                 wait_for_copies<STAGES - 2>();  // those of the next stage have come
-                __syncthreads();
+                __syncthreads();                // for all threads, and all have read this stage to its end
             }
             fetch_a(1 - set, from, k_next);
 #pragma unroll
@@ -155,7 +155,7 @@ __global__ void __launch_bounds__(THREADS)
     matmul_pipelined_32x64(const T *__restrict__ A, const T *__restrict__ B, T *__restrict__ C, long long M,
                            long long N, long long K) {
     extern __shared__ __align__(16) unsigned char shared[];
-    // gridDim.y is at most 65,535, so tile rows continue in z.
+    // gridDim.y is at most 65,535, so blocks continue in z. Tile says which tile the block of a number has.
     const long long block = (blockIdx.y + (long long)gridDim.y * blockIdx.z) * gridDim.x + blockIdx.x;
     const long long down = (M + TILE_ROWS - 1) / TILE_ROWS, across = gridDim.x;
     if (block >= down * across)

@@ -2,9 +2,10 @@
 //
 // A   M x K    B   K x N    C   M x N, overwritten    row major, A, B, C and the sum of T (float), any M, N, K >= 1
 //
-// A multiprocessor has room for few blocks (ROOM), by the registers of their threads. So the tiles of C are computed in
-// waves, each of as many tiles as all multiprocessors have room for. What is left for the last wave may be few tiles.
-// Here these are split along K into parts, as split_tail.py says, so that all multiprocessors work to the end.
+// A multiprocessor has room for ROOM blocks, by the registers that the launch bounds leave to a thread. So the tiles of
+// C are computed in waves, each of as many tiles as there are such places on all multiprocessors. What is left for the
+// last wave may be few tiles, or all, if C has fewer tiles than there are places. Here these are split along K into
+// parts, as split_tail.py says, so that all multiprocessors work almost to the end.
 // The first kernel has a block for each whole tile, and one for each part. The sums of a part go to memory of its own,
 // so that no two blocks write to one place. The second kernel starts when the first has ended. It adds the parts of
 // each tile in their order, so that each launch on one model of GPU has the same result, bit for bit.
@@ -30,9 +31,10 @@ __device__ void compute(T *shared, const T *__restrict__ A, const T *__restrict_
 }
 
 // What a block computes: the steps along K from `from` to `to` of a tile, part number `which` of it. Tiles from `whole`
-// on are split into `splits` parts. Part 0 has `first` steps and takes its place for the whole wave. The others share
-// the rest; several of them follow each other in one of the places that remain. The order of the blocks, in which they
-// start: the whole tiles, then part 0 of each split tile, then part 1 of each, and so on.
+// on are split into `splits` parts. Part 0 has `first` steps and takes one place during the whole last wave. The
+// others share the rest; several of them follow each other in one of the places that remain. The numbers of the blocks:
+// the whole tiles, then part 0 of each split tile, then part 1 of each, and so on. Blocks usually start in the order of
+// their numbers; only the time depends on it.
 struct Part {
     int tile, which, from, to;
 
@@ -59,7 +61,7 @@ __global__ void __launch_bounds__(THREADS, ROOM)
     const int down = (M + TILE_ROWS - 1) / TILE_ROWS, across = (N + TILE_COLUMNS - 1) / TILE_COLUMNS;
     const int block = blockIdx.x + gridDim.x * (blockIdx.y + gridDim.y * blockIdx.z);
     if (block >= whole && block - whole >= (down * across - whole) * splits)
-        return;
+        return;  // the grid may have more blocks than there are parts
     const Part part(block, down * across, (K + TILE_K - 1) / TILE_K, whole, splits, first);
     long long depth = K;  // what the block has along K
     T *sums = nullptr;

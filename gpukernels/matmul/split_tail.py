@@ -1,7 +1,7 @@
 """matmul/split_tail: how split_tail.cu is launched: which tiles are split along K, and into which parts.
 
-The sums of the parts take memory, 64 KiB each: tens of MiB at K = 4096, some hundreds at most. A second kernel adds
-them.
+The sums of the parts take memory, 64 KiB each: tens of MiB if M, N and K are 4096, some hundreds at most. A second
+kernel adds them.
 """
 
 import ctypes
@@ -16,8 +16,8 @@ from gpukernels import prepare
 from gpukernels.ladder import Rung
 
 SPLITS_MOST = 32
-PART_STEPS = 2  # what a part costs beside its own steps, and the second kernel beside its parts, in steps along K
-PARTS_A_STEP = 64  # parts that are written, read and added in the time of a step
+PART_STEPS = 2  # steps along K that a part costs in addition to its own, and the second kernel to its work on the parts
+PARTS_A_STEP = 64  # parts that the GPU writes, reads and adds in the time of a step
 TAIL_THREADS = 256  # of a block of matmul_split_tail_sums; each has VECTOR results
 VECTOR = 4
 
@@ -28,18 +28,19 @@ def schedule(tiles: int, steps: int, places: int) -> tuple[int, int, int]:
 
     `places`: for how many blocks all multiprocessors have room at a time. Whole tiles fill as many waves as they can; a
     wave is a tile for each place. In the last wave the first parts of the other tiles take a place each. The remaining
-    places take the other parts, several one after the other (`turns`), which are so small that all end at the same
-    time. The number of parts is that with the shortest last wave. All tiles stay whole if that is no shorter.
+    places take the other parts, several one after the other (`turns`), of such a size that all places end at nearly the
+    same time. The number of parts is the one with the least time for the last wave and the second kernel. If no number
+    is faster than a last wave of whole tiles, all tiles stay whole.
     """
     left = tiles % places
     shortest, chosen = steps, (tiles, 1, steps)
     for splits in range(2, SPLITS_MOST + 1) if left else ():
         others = splits - 1
         turns = math.ceil(left * others / (places - left))
-        least = (steps - (turns - 1) * PART_STEPS) // (turns + others)  # steps of the other parts
-        first = steps - others * least
-        needed = max(first + PART_STEPS, turns * (least + PART_STEPS)) + PART_STEPS + left * splits / PARTS_A_STEP
-        if least > 0 and needed < shortest:
+        other = (steps - (turns - 1) * PART_STEPS) // (turns + others)  # steps of each other part
+        first = steps - others * other
+        needed = max(first + PART_STEPS, turns * (other + PART_STEPS)) + PART_STEPS + left * splits / PARTS_A_STEP
+        if other > 0 and needed < shortest:
             shortest, chosen = needed, (tiles - left, splits, first)
     return chosen
 

@@ -7,9 +7,9 @@
 
 #pragma once
 
-constexpr int VECTOR = 4;  // elements of 16 bytes
+constexpr int VECTOR = 4;  // elements of a vector
 
-// Whether a matrix is WHOLE: where it begins, and its number of columns.
+// Whether a matrix is WHOLE, by where it begins and by its number of columns.
 template <typename T>
 __device__ bool whole_vectors(const T *matrix, long long columns) {
     return (unsigned long long)matrix % 16 == 0 && columns % VECTOR == 0;
@@ -38,10 +38,9 @@ __device__ float4 load(const float *from, long long count) {
 // Store a vector. As inline PTX, since nvcc makes four stores of an assignment to *(float4 *)to if the address is a sum
 // such as C + row * N + column0 + 4 * lane, without a constant.
 //
-// A vector leaves from four registers in a row. If sums lay there while they are added up, many would be in the same
+// A vector leaves from four consecutive registers. If sums lay there while they are added up, many would be in the same
 // register bank as both of their factors, which probably makes the multiply-add slower. So the elements are copied, by
-// a multiplication of their bits by a 1 that the compiler does not know: a plain copy it would take away again. It is
-// the depth of a block.
+// a multiplication of their bits by a 1 that the compiler does not know, blockDim.z. It would remove a plain copy.
 __device__ void store_vector(float *to, float4 v) {
 #ifdef KERNELWATCH_HOST
     *(float4 *)to = v;
