@@ -64,8 +64,8 @@ __device__ void compute(T *shared, const T *__restrict__ A, const T *__restrict_
     const int b_k = thread / B_COPIES, b_column = thread % B_COPIES * BY;
 
     // Begin to copy the next tiles into a stage. From step to step a thread moves on two pointers, and the steps that
-    // are left to copy; `b_from` moves on with each copy. Beyond M, N and K the stages hold 0. Beyond K both tiles must:
-    // 0 times an infinity or a NaN is a NaN. The last steps fill stages with 0 on which no result depends.
+    // are left to copy; `b_from` moves on with each copy. Beyond M, N and K the stages hold 0. Beyond K both tiles
+    // must: 0 times an infinity or a NaN is a NaN. The last steps fill stages with 0 on which no result depends.
     const T *a_from = A + (row0 + a_row) * K + a_k, *b_from = B + b_k * N + column0 + b_column;
     const long long a_down = A_ROWS * K, b_down = B_ROWS * N;           // from one copy of a thread to its next
     const int rows = (int)min(M - row0, (long long)TILE_ROWS) - a_row;  // of A, from the thread's first one on
