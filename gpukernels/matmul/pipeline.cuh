@@ -19,7 +19,6 @@
 constexpr int TM = TILE_ROWS / BLOCK_Y, TN = TILE_COLUMNS / BLOCK_X;  // results a thread: rows, columns
 constexpr int THREADS = BLOCK_X * BLOCK_Y;
 constexpr int APART = BLOCK_X * VECTOR;  // columns from one group of four of a thread to the next
-constexpr long long BAND = 8;            // rows of tiles in a band, see Tile
 
 // Rows of As, which are columns of A, have 4 spare elements: neighbors in a row of A go to banks 4 apart, not to one.
 constexpr int PITCH_A = TILE_ROWS + VECTOR, PITCH_B = TILE_COLUMNS;
@@ -134,16 +133,11 @@ __device__ void store(const T (&sum)[TM][TN], T *__restrict__ C, long long M, lo
         }
 }
 
-// Where a tile of C begins; there are `down` x `across`. Tiles are numbered band by band, each of BAND rows of tiles,
-// and in a band one column of tiles after the other. So blocks that run at the same time read the same rows of A and
-// columns of B, which the L2 cache holds.
-struct Tile {
-    long long row0, column0;
-
-    __device__ Tile(long long tile, long long down, long long across) {
-        const long long band = tile / (BAND * across), within = tile % (BAND * across);
-        const long long high = min(BAND, down - band * BAND);  // the last band may have fewer rows of tiles
-        row0 = (band * BAND + within % high) * TILE_ROWS;
-        column0 = within / high * TILE_COLUMNS;
-    }
-};
+// A tile of C, with all of K.
+template <bool WHOLE, typename T>
+__device__ void compute(T *shared, const T *__restrict__ A, const T *__restrict__ B, T *__restrict__ C, long long M,
+                        long long N, long long K, long long row0, long long column0) {
+    T sum[TM][TN];
+    multiply<WHOLE>(sum, shared, A, B, M, N, K, K, row0, column0);
+    store<WHOLE>(sum, C, M, N, row0, column0);
+}

@@ -10,14 +10,6 @@
 
 #include "pipeline.cuh"
 
-template <bool WHOLE, typename T>
-__device__ void compute(T *shared, const T *__restrict__ A, const T *__restrict__ B, T *__restrict__ C, long long M,
-                        long long N, long long K, long long row0, long long column0) {
-    T sum[TM][TN];
-    multiply<WHOLE>(sum, shared, A, B, M, N, K, K, row0, column0);
-    store<WHOLE>(sum, C, M, N, row0, column0);
-}
-
 template <typename T>
 __global__ void __launch_bounds__(THREADS)
     matmul_pipelined(const T *__restrict__ A, const T *__restrict__ B, T *__restrict__ C, long long M, long long N,

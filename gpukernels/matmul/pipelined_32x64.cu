@@ -13,13 +13,13 @@
 // Source: NVIDIA, CUTLASS, efficient GEMM in CUDA (software pipelining of fragments).
 
 #include "ampere.cuh"
+#include "bands.cuh"
 #include "vectors.cuh"
 
 constexpr int LANES_M = 4, LANES_N = 8;
 constexpr int WARPS_N = TILE_COLUMNS / WARP_COLUMNS;
 constexpr int THREADS = BLOCK_X * BLOCK_Y;
 constexpr int TM = WARP_ROWS / LANES_M, TN = WARP_COLUMNS / LANES_N;  // results a thread: rows, columns
-constexpr long long BAND = 8;                                         // rows of tiles
 
 // Rows of As have 4 spare elements: the vectors of the four rows that a warp reads at a time lie in different banks.
 constexpr int PITCH_A = TILE_K + VECTOR, PITCH_B = TILE_COLUMNS;
@@ -30,18 +30,6 @@ static_assert(TM == VECTOR && TN == VECTOR, "a thread has 4 x 4 results");
 static_assert(TILE_K % (2 * VECTOR) == 0, "a step begins with the same set of fragments of A");
 static_assert(STAGES >= 2, "a stage to fill");
 static_assert(STAGES * STAGE * 4 == SHARED_BYTES, "shared in the ladder is the size of the stages");
-
-// Where a block's tile begins. Tiles lie in bands, whose columns come one after the other, as in raster.
-struct Tile {
-    long long row0, column0;
-
-    __device__ Tile(long long tile, long long down, long long across) {
-        const long long band = tile / (BAND * across), within = tile % (BAND * across);
-        const long long high = min(BAND, down - band * BAND);  // the last band may have fewer rows of tiles
-        row0 = (band * BAND + within % high) * TILE_ROWS;
-        column0 = within / high * TILE_COLUMNS;
-    }
-};
 
 // WHOLE: rows of A, B and C consist of vectors of 16 bytes.
 template <bool WHOLE, typename T>

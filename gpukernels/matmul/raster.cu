@@ -4,20 +4,13 @@
 //
 // Blocks that are at work at the same time share what they load in the L2 cache. Blocks in the order of the rows of C
 // have a few rows of A and all columns of B, which may not fit. In a band of BAND rows of tiles, whose columns come one
-// after the other (Tile in pipeline.cuh), as many blocks have BAND times as many rows of A, and the BANDth part of the
+// after the other (bands.cuh), as many blocks have BAND times as many rows of A, and the BANDth part of the
 // columns of B. Nothing but the place of a block's tile differs from pipelined.
 // Source: NVIDIA, CUTLASS, efficient GEMM in CUDA (threadblock rasterization); Triton, tutorial 3, matrix
 // multiplication (grouped ordering).
 
+#include "bands.cuh"
 #include "pipeline.cuh"
-
-template <bool WHOLE, typename T>
-__device__ void compute(T *shared, const T *__restrict__ A, const T *__restrict__ B, T *__restrict__ C, long long M,
-                        long long N, long long K, long long row0, long long column0) {
-    T sum[TM][TN];
-    multiply<WHOLE>(sum, shared, A, B, M, N, K, K, row0, column0);
-    store<WHOLE>(sum, C, M, N, row0, column0);
-}
 
 template <typename T>
 __global__ void __launch_bounds__(THREADS)

@@ -12,6 +12,7 @@
 // pipeline.cuh has the loop.
 // Source: Osama et al., Stream-K: work-centric parallel decomposition for dense matrix-matrix multiplication, 2023.
 
+#include "bands.cuh"
 #include "pipeline.cuh"
 
 constexpr int TAIL_THREADS = 256;  // of a block of matmul_split_tail_sums
