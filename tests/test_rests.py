@@ -1,63 +1,106 @@
-"""A cell's rests on a fake GPU: whole ones, of which what the host prepares is a part."""
+"""The command that compares rests at the power limit: what each way does on a fake GPU, and its table."""
 
-from dataclasses import replace
-from typing import Any
+import json
+import subprocess
+import sys
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
-from kernelwatch.timing.gpu import SLOW_S, Gpu
-from kernelwatch.timing.replay import SHORT_REST_S
-from tests.fake_gpu import Device
-from tests.test_replay import BUDGET, cell, device, gpu_of  # noqa: F401 (a fixture)
+from kernelwatch.plan.package import Package
+from kernelwatch.system.errors import CANNOT
+from kernelwatch.timing import replay
+from lab import rests
+from tests.test_replay import BUDGET, MOVING, Moving, cell, device
 
-BIND_S = 1e-4  # of the host, to bind a launch
+__all__ = ["device"]  # a fixture
+
+KERNEL_S = 5e-6
 
 
-@pytest.mark.parametrize("captured", [True, False])
-@pytest.mark.parametrize("seconds", [1e-5, 1e-2])
-def test_a_rest_is_a_whole_one_after_all_work_and_the_host_is_part_of_it(
-    device: Device,  # noqa: F811
-    monkeypatch: pytest.MonkeyPatch,
-    seconds: float,
-    captured: bool,
+@pytest.mark.parametrize("name", rests.WAYS)
+def test_each_way_rests_as_it_says(name: str, device: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    way, pauses = rests.WAYS[name], list[float]()
+    resting = rests.Resting(MOVING, cast(Package, Moving(device, KERNEL_S)), [cell()], BUDGET, 1)
+    monkeypatch.setattr(rests, "time", SimpleNamespace(sleep=pauses.append))
+    began = device.device_s
+    found = resting.take_in({name: way}, cell())[name]
+    assert len(found["seconds"]) == way.samples
+    assert found["seconds"] == pytest.approx([KERNEL_S] * way.samples)
+    assert pauses == ([way.rest_s] * (way.samples if way.sliced else 1) if way.rest_s else [])
+    lead_ins = way.samples if way.sliced else 1
+    expected_s = way.own_s + way.sample_s * (way.samples + lead_ins)
+    assert device.device_s - began == pytest.approx(expected_s, rel=0.15)
+    assert [mhz > 0 for mhz in found["mhz"]] == [True] * lead_ins
+
+
+def line(seed: int, **figures: list[float]) -> dict[str, Any]:
+    """A line of a record, of one product; ways without figures of their own have those of a constant."""
+    ways = {name: {"seconds": figures.get(name, [2.0] * 8)} for name in rests.WAYS}
+    who = {"gpu": "a GPU", "driver": "1", "cupy": "2", "date": "2026-01-01", "seed": seed}
+    return {**who, "cells": {"product": ways, **({"more": ways} if seed == 1 else {})}}
+
+
+def test_the_table_has_the_spread_of_medians_between_processes() -> None:
+    """Of the first slices too, and of the products that all processes took."""
+    lines = [
+        line(1, none=[3.96, 1.0, 9.0], slices=[9.0, 9.0, 2.0, 2.0, 2.0, 2.0, 2.0, 2.0]),
+        line(2, none=[4.04, 1.0, 9.0], slices=[2.0] * 8),
+    ]
+    first, *_ = written = rests.text(lines).splitlines()
+    rows = {cells[1].strip(): [one.strip() for one in cells[2:-1]] for cells in (row.split("|") for row in written[2:])}
+    assert first == "a GPU, driver 1, CuPy 2, 2026-01-01; 2 processes, 1 products."
+    assert rows["no rest"] == ["1.41 %", "1.41 %", "2.000", "2.000", "2.000"]
+    assert rows["rest of 100 ms"] == ["0.00 %", "0.00 %", "1.000", "1.000", "1.000"]
+    sliced = "rest of 20 ms before each sample, the first"
+    assert rows[f"{sliced} 3"][0] == "90.00 %"
+    assert rows[f"{sliced} 5"][0] == rows[f"{sliced} 8"][0] == "0.00 %"
+
+
+def test_the_table_is_the_one_of_the_record() -> None:
+    lines = rests.read(rests.RECORD)
+    assert rests.text(lines) in rests.PAGE.read_text(encoding="utf-8")
+    assert {key for one in lines for key in one["cells"]} == {one.key for one in rests.cells()}
+    assert len(rests.cells()) == len(rests.PRODUCTS)
+
+
+def test_a_process_that_fails_or_hangs_costs_its_own_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Whatever ran before it: a check, a launch that could not be captured, a take. Fills do not matter."""
-    rests: list[tuple[float, float, float]] = []  # asked for, slept, idle since the last work
-    rest, bind, judge = Gpu.rest, Gpu._bind, Gpu._judge
+    def process(command: list[str], timeout: float, **_: Any) -> Any:
+        seed = command[-1]
+        if seed == "2":
+            raise subprocess.TimeoutExpired(command, timeout)
+        if seed == "3":
+            raise subprocess.CalledProcessError(1, command)
+        return SimpleNamespace(stdout="" if seed == "4" else f'printed by others\n{{"seed": {seed}}}\n')
 
-    def noted(gpu: Gpu, asked: float) -> None:
-        before = device.now()
-        rest(gpu, asked)
-        worked = max(one.at_s for one in device.launches if not one.name.startswith("fill"))
-        rests.append((asked, device.now() - before, device.now() - worked))
+    monkeypatch.setattr(subprocess, "run", process)
+    assert list(rests.run(5, 100.0)) == [{"seed": 1}, {"seed": 5}]
+    assert list(rests.run(5, 0.0)) == []
+    said = capsys.readouterr().err
+    assert [f"process {seed}:" in said for seed in range(1, 6)] == [False, True, True, True, False]
+    assert "process 1 is not begun: 0 s are over" in said
 
-    def bound(gpu: Gpu, *arguments: Any) -> Any:
-        device.sleep(BIND_S)
-        return bind(gpu, *arguments)
 
-    def judged(gpu: Gpu, *arguments: Any) -> None:
-        judge(gpu, *arguments)
-        device.enqueue("compare", (), 1e-3)
-        device.synchronize()
+def test_without_a_gpu_nothing_is_recorded(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rests, "run", lambda *_: iter(()))
+    record = tmp_path / "rests.jsonl"
+    assert rests.main(["--out", str(record)]) == CANNOT
+    assert not record.exists()
 
-    def refuse() -> None:
-        if device.captured is not None:
-            raise RuntimeError("not in a capture")
 
-    monkeypatch.setattr(Gpu, "rest", noted)
-    monkeypatch.setattr(Gpu, "_judge", judged)
-    monkeypatch.setattr(Gpu, "_bind", bound)
-    monkeypatch.setattr(Gpu, "rest_s", lambda *_: SHORT_REST_S)
-    gpu, package = gpu_of(device, cell(), seconds)
-    if not captured:
-        package.before = refuse
-    gpu.measure(cell())
-    assert rests
-    assert all(idle >= asked > 0 for asked, _, idle in rests)
-    rests.clear()
-    gpu.budget = replace(BUDGET, seconds={cell().key: seconds})  # known from an earlier process
-    gpu.measure(cell())
-    assert all(idle >= asked > 0 for asked, _, idle in rests)
-    if captured and seconds < SLOW_S:  # nothing runs between the binding of the sets and the first take
-        asked, slept, _ = rests[0]
-        assert slept == pytest.approx(asked - BIND_S * (gpu._slots(cell()) - 1), abs=1e-4)
+def test_todays_rest_is_among_the_ways() -> None:
+    assert rests.WAYS[rests.LEVEL].rest_s == replay.REST_S
+    assert rests.WAYS["slices"].rest_s * replay.SLICED_LEAST == pytest.approx(replay.REST_S)
+
+
+@pytest.mark.gpu
+def test_a_process_takes_every_product_in_every_way() -> None:
+    """Within about 30 s."""
+    command = [sys.executable, str(rests.PROGRAM), "--seconds", "60", "--work", "1"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=240)
+    found = json.loads(done.stdout.splitlines()[-1])["cells"]
+    assert all(set(ways) == set(rests.WAYS) for ways in found.values())
+    assert found
