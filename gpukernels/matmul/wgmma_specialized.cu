@@ -8,7 +8,7 @@
 // producer, does nothing but ask for tiles, as far ahead as there are free stages. The two others, the consumers, have
 // the upper and the lower half of the tile of C. They wait for the bytes of a stage alone, and not for each other. Each
 // stage has a second barrier, which counts the warps that have done with it: the producer waits for it. So a consumer
-// begins the products of a step before those of the step before it have ended: the tensor cores always have work.
+// begins the products of a step before those of the step before it have ended, so that tensor cores idle less.
 // The producer needs few registers and gives the rest of its own to the consumers (setmaxnreg).
 // Source: NVIDIA, PTX ISA: mbarrier, setmaxnreg; NVIDIA, CUTLASS, warp-specialized kernels for Hopper.
 
