@@ -6,6 +6,7 @@ from typing import cast
 import pytest
 
 from kernelwatch.history import records
+from kernelwatch.run.outcome import Outcome
 from kernelwatch.timing import clocks
 from kernelwatch.timing.nvml import Others
 from kernelwatch.timing.record import Measurement
@@ -132,7 +133,56 @@ def test_clocks_that_lie_close_or_spread_are_not_odd() -> None:
     assert not clocks.odd(taken((1971.0, 1979.0, 1980.0, 1980.0)))
     assert not clocks.odd(taken((1400.0, 1402.0, 1406.0, 1402.0), (), LOW_CLOCK))
     assert not clocks.odd(taken((1950.0, 1980.0)))  # which of two is odd?
-    assert not clocks.odd(taken((1990.0, 1970.0, 1970.0, 1971.0)))  # one above the others was held back by nothing
+    assert not clocks.odd(taken((1774.0, 1754.0, 1774.0, 1758.0)))  # there are two clocks
+
+
+def test_a_process_that_ran_a_step_above_the_others_is_odd() -> None:
+    assert clocks.odd(taken((1829.0, 1814.0, 1813.0, 1814.0)))
+    assert clocks.odd(taken((1814.0, 1813.0, 1829.0)))
+
+
+# The first one ran a step too high, as that of `wgmma_tma_store` at 1024 in the record of 686b6c50.
+ODD_MHZ, ODD_S = (1829.0, 1814.0, 1813.0), (16.09e-6, 16.23e-6, 16.24e-6)
+
+
+def one_more(mhz: float, seconds: float, process: int = 3) -> Measurement:
+    (fresh,) = taken((mhz,), (seconds,), LOW_CLOCK)
+    return {**fresh, "process": process}
+
+
+@pytest.mark.parametrize("at", range(3))
+def test_a_further_process_takes_the_place_of_one_at_another_clock(at: int) -> None:
+    order = [*range(3)]
+    order.insert(at, order.pop(0))
+    cell = taken(tuple(ODD_MHZ[each] for each in order), tuple(ODD_S[each] for each in order), LOW_CLOCK)
+    cell[0]["kernels"] = [{"kernel": "wgmma"}]
+    found = clocks.joined(cell, one_more(1812.0, 16.23e-6))
+    assert [each["process"] for each in found] == [3 if place == at else place for place in range(3)]
+    assert found[at]["instead_of"]["seconds"] == 16.09e-6
+    assert found[0]["kernels"] == [{"kernel": "wgmma"}]
+    outcome = Outcome("ok", measurements=found)
+    assert not outcome.wanted(4)
+    assert Outcome("ok", measurements=[*cell, one_more(1812.0, 16.23e-6)]).wanted(4)
+
+
+def test_both_clocks_of_a_cell_that_has_two_are_kept() -> None:
+    """As of `wmma` at 64 x 65536 x 256 there: what agrees with the odd one is no reason to leave that out."""
+    cell = taken((1774.0, 1754.0, 1774.0), ODD_S, LOW_CLOCK)
+    two = clocks.joined(cell, one_more(1757.0, 16.23e-6))
+    assert [each["clock64_mhz"] for each in two] == [1774.0, 1754.0, 1774.0, 1757.0]
+    assert not any("instead_of" in each for each in two)
+
+
+def test_one_measurement_of_a_cell_is_replaced_at_most() -> None:
+    cell = clocks.joined(taken(ODD_MHZ, ODD_S, LOW_CLOCK), one_more(1812.0, 16.23e-6))
+    cell = clocks.joined(cell, one_more(1829.0, 16.09e-6, 4))
+    assert clocks.odd(cell)
+    assert [each["process"] for each in clocks.joined(cell, one_more(1813.0, 16.24e-6, 5))] == [3, 1, 2, 4, 5]
+
+
+def test_what_read_no_clock_is_one_more() -> None:
+    blind: Measurement = {"process": 3, "seconds": 16.2e-6}
+    assert clocks.joined(taken(ODD_MHZ, ODD_S, LOW_CLOCK), blind)[3] == blind
 
 
 def test_a_retake_that_read_no_clock_replaces_no_measurement_that_has_one() -> None:

@@ -1,5 +1,6 @@
 """What becomes of a run when a kernel is wrong, crashes, hangs or is slow."""
 
+import dataclasses
 import signal
 import statistics
 from collections.abc import Callable, Sequence
@@ -11,11 +12,13 @@ import pytest
 
 from benchmarks.project import PROJECT
 from kernelwatch.plan.cells import Cell, plan
+from kernelwatch.plan.devices import DEVICES
 from kernelwatch.run import group
 from kernelwatch.run.outcome import Outcome
 from kernelwatch.run.processes import Run
 from kernelwatch.run.workers import Worker
 from kernelwatch.system import patience
+from kernelwatch.system.options import Options
 from kernelwatch.timing import clocks
 from kernelwatch.timing import cpu as cpu_module
 from kernelwatch.timing.record import Measurement
@@ -124,6 +127,28 @@ def test_limited_cells_are_measured_once_more(package: Package, monkeypatch: pyt
     assert said[0].startswith(
         f"2 of {len(run.cells)} cells of transpose cpu are measured again: the SM clock was limited"
     )
+
+
+def test_a_run_replaces_what_ran_at_another_clock_and_ends_there(
+    package: Package, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The clocks and times are planted, as if read on a GPU: the first process ran a step too high."""
+    note, noted = Run._note, list[int]()
+
+    def on_a_gpu(run: Run, event: dict[str, Any], process: int) -> None:
+        noted.append(process)
+        event["measurement"] |= {"clock64_mhz": 1814.0 + process, "seconds": 1.6e-6}
+        if not process:
+            event["measurement"] |= {"clock64_mhz": 1829.0, "seconds": 1.58e-6}
+        note(run, event, process)
+
+    monkeypatch.setattr(Run, "_note", on_a_gpu)
+    monkeypatch.setitem(DEVICES, "cpu", dataclasses.replace(DEVICES["cpu"], processes=6))
+    options = Options(only="transpose/c float32 256x256 hot", tree=str(package()))
+    (found,) = group.measure(PROJECT, "transpose", "cpu", options).outcomes.values()
+    assert noted == [0, 1, 2, 3]
+    assert [one["process"] for one in found.measurements] == [3, 1, 2]
+    assert found.measurements[0]["instead_of"]["seconds"] == 1.58e-6
 
 
 def test_a_limited_cell_that_is_wrong_when_measured_again_has_failed(package: Package) -> None:

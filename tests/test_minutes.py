@@ -86,12 +86,15 @@ def test_a_rule_ends_a_cell_and_what_it_lacks_is_drawn() -> None:
     assert next(iter(cells.values())).seconds == STEADY[:3]
 
 
-def test_the_cost_of_a_launch_must_be_known_as_well() -> None:
+def test_the_cost_of_a_launch_had_to_be_known_as_well() -> None:
+    """By the rule that was an interval; a run needs the time alone."""
     known = cell(STEADY[:3])
     taken = [{**one, "launch_seconds": 1e-6 * (1 + at / 10)} for at, one in enumerate(known.measurements)]
-    for rule in (Rule("as in a run"), Rule("an interval of 0.1 %", narrow=0.001)):
-        assert rule.ends(known.measurements)
-        assert not rule.ends(taken)  # type: ignore[arg-type]
+    narrow, now = Rule("an interval of 0.1 %", narrow=0.001), Rule("as in a run")
+    assert narrow.ends(known.measurements)
+    assert not narrow.ends(taken)  # type: ignore[arg-type]
+    assert now.ends(known.measurements)
+    assert now.ends(taken)  # type: ignore[arg-type]
 
 
 def test_wider_is_counted_in_the_cells_of_both_records() -> None:

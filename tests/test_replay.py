@@ -28,7 +28,7 @@ from kernelwatch.timing import gpu as gpu_module
 from kernelwatch.timing import launch, nodes, replay
 from kernelwatch.timing.check import WrongOutput
 from kernelwatch.timing.cpu import Cpu
-from kernelwatch.timing.gpu import Gpu
+from kernelwatch.timing.gpu import HOST_LOOP, HOST_LOOP_LEAST, HOST_LOOP_S, HOST_LOOPS, Gpu
 from tests.fake_gpu import (
     CHAINS,
     CLOCK_MHZ,
@@ -172,11 +172,16 @@ def test_the_clocks_are_up_before_anything_is_measured(device: Device) -> None:
     assert ceilings >= 0.15
 
 
-@pytest.mark.parametrize(("seconds", "loop_s"), [(1e-5, 1e-5), (1e-6, ENQUEUE_S)])
+@pytest.mark.parametrize(("seconds", "loop_s"), [(1e-3, 1e-3), (5e-5, 5e-5), (1e-5, 1e-5), (1e-6, ENQUEUE_S)])
 def test_the_host_waits_for_its_last_launch(device: Device, seconds: float, loop_s: float) -> None:
-    """The loop takes as long as the slower of the device and the host."""
+    """The loop takes as long as the slower of the device and the host, which decides how many launches it has."""
     where = cell("hot", launch_cost=True)
     gpu, _ = gpu_of(device, where, seconds)
+    before = len(device.launches)
+    gpu._host_loop_seconds(lambda: device.enqueue("looped", (), seconds))
+    looped = sum(one.name == "looped" for one in device.launches[before:])
+    fitting = min(HOST_LOOP, round(HOST_LOOP_S / loop_s))
+    assert looped == HOST_LOOP_LEAST + HOST_LOOPS * max(HOST_LOOP_LEAST, fitting)
     measured = gpu.measure(where)
     assert measured["host_loop_seconds"] == pytest.approx(loop_s, rel=0.02)
     assert measured["launch_seconds"] == pytest.approx(loop_s - seconds, abs=0.02 * loop_s)

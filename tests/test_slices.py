@@ -127,6 +127,15 @@ def test_a_clock_that_rises_from_slices_to_slices_is_waited_for(
     assert (taken["retakes"], taken["throttled"]) == (3, [LOW_CLOCK])
 
 
+def test_a_known_clock_that_a_rest_does_not_bring_back_was_a_step_too_high(
+    device: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As that of the first process was, after which each other one took its samples four times in 686b6c50."""
+    powered, taken = quietly(monkeypatch, device, [OWN_MHZ], [0], own_mhz=1.01 * OWN_MHZ)
+    assert powered.events == 2 * SLICED
+    assert (taken["retakes"], taken["clock64_mhz"]) == (1, OWN_MHZ)
+
+
 @pytest.mark.parametrize(
     ("mhz", "prepared_s", "events"),
     [

@@ -187,8 +187,15 @@ def _resumed(run: Run, options: Options, processes: int) -> dict[str, Facts]:
     return resumed
 
 
+def _join(run: Run, process: int) -> None:
+    """Let what a process has just measured take the place of what ran at another clock than all others."""
+    for one in run.group.outcomes.values():
+        if len(one.measurements) > 1 and one.measurements[-1]["process"] == process:
+            one.measurements = clocks.joined(one.measurements[:-1], one.measurements[-1])
+
+
 def retake(run: Run, process: int) -> None:
-    """Measure the cells whose clock was limited, or lower in one process, once more in one more process.
+    """Measure the cells whose clock was limited, or another one in one process, once more in one more process.
 
     Its measurement takes the place of the one that agreed least, if all agree better then. A cell that stays limited is
     marked.
@@ -280,6 +287,7 @@ def _measure(project: Project, cells: list[Cell], device: str, options: Options)
             for seed in range(done, processes):
                 last = not options.quick and bool(of_sources(run))  # the one that looks at the codes
                 run.measure_all(seed, progress.tick, more=processes - 1 - seed + last)
+                _join(run, seed)
                 progress.reach((seed + 1) * len(cells))
                 if run.unavailable:  # what an earlier process kept may go on on another day
                     break

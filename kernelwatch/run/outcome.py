@@ -15,10 +15,10 @@ from kernelwatch.timing.record import CellState, Facts, Measurement
 # Slow cells are steady and expensive, so fewer processes suffice: seconds per pass -> processes.
 ENOUGH = {0.2: 2, 0.005: 3}
 # A cell needs no further process if two such runs would show a change as small as the smallest that detection reports
-# (FLOOR of detect/testing.py). Fewer processes than LEAST could agree by chance.
+# (FLOOR of detect/testing.py). Fewer processes than LEAST could agree by chance. The cost of a launch does not count:
+# the host's part of it differs by a sixth from process to process, so that no number of them would do.
 FINE = 0.005
 LEAST = 3
-JUDGED = ("seconds", "launch_seconds")
 
 # The facts that must be equal if two records of a group are compared, or if one takes the place of the other.
 CONDITIONS = ("gpu", "nvml_uuid_sha256", "nvml_driver", "cpu", "cores", "compiler", "packages")
@@ -48,13 +48,12 @@ class Outcome:
         return len(self.measurements) < enough and self.detectable() > FINE
 
     def detectable(self) -> float:
-        """The minimum detectable change (system/student.py) of the figure that is known least. Infinite as long as few
-        processes have measured the cell."""
-        changes = []
-        for values in ([*self.by_process(name).values()] for name in JUDGED):
-            if len(values) >= LEAST and (mean := statistics.mean(values)) > 0:
-                changes.append(student.detectable(statistics.stdev(values) / mean, len(values)))
-        return max(changes, default=math.inf)
+        """The minimum detectable change (system/student.py) of the time. Infinite as long as few processes have
+        measured the cell."""
+        values = [*self.by_process("seconds").values()]
+        if len(values) < LEAST or (mean := statistics.mean(values)) <= 0:
+            return math.inf
+        return student.detectable(statistics.stdev(values) / mean, len(values))
 
     def by_process(self, name: str) -> dict[int, float]:
         """Process -> one number of its measurement ("seconds", ...); processes without this number are left out."""

@@ -17,7 +17,7 @@ from kernelwatch.timing.replay import LOW_CLOCK
 OWN = (LOW_CLOCK, POWER_CAP)  # what a kernel's own work may do; any other limit comes from outside
 CLOCKS_AGREE = 0.02  # of the median clock: the clocks of all processes lie within it
 SECONDS_AGREE = 0.003  # the coefficient of variation of the processes' seconds, whatever their clocks
-ODD_CLOCK = 0.006  # of the clock of the others: a process that ran this far below it ran a step of the clock lower
+ODD_CLOCK = 0.006  # of the clock of the others: a process this far from it ran a step of the clock lower or higher
 DOUBT_LEAST = 0.01  # by how much a limited figure may be wrong, if its clocks do not say more
 
 DIFFERS = "SM clock differs between processes"
@@ -56,10 +56,27 @@ def clock(measurements: Sequence[Measurement], others: Others | None = None) -> 
 
 
 def odd(measurements: Sequence[Measurement]) -> bool:
-    """Whether one process ran at a lower clock than the others. The first one is, most often: nothing tells it which
-    clock the launches can have."""
+    """Whether one process ran at another clock than the others, which agree. The first one did, most often: nothing
+    tells it which clock the launches can have."""
     known = sorted(float(mhz) for each in measurements if (mhz := each.get("clock64_mhz")))
-    return len(known) > 2 and known[0] < (1 - ODD_CLOCK) * statistics.median(known[1:])
+    return len(known) > 2 and any(_lone(one, rest) for one, rest in ((known[0], known[1:]), (known[-1], known[:-1])))
+
+
+def _lone(mhz: float, others: Sequence[float]) -> bool:
+    step = ODD_CLOCK * statistics.median(others)
+    return abs(mhz - statistics.median(others)) > step >= max(others) - min(others)
+
+
+def joined(measurements: Sequence[Measurement], fresh: Measurement) -> list[Measurement]:
+    """The measurements of a cell and that of a further process. It takes the place of one that ran at another clock
+    than all the others if it agrees with these. That happens once at most: a cell that has two clocks keeps both."""
+    if odd(measurements) and not any("instead_of" in each for each in measurements):
+        changed = retaken(measurements, fresh)
+        known = [mhz for each in changed if (mhz := each.get("clock64_mhz"))]
+        replaced = any("instead_of" in each for each in changed)
+        if replaced and max(known) - min(known) <= ODD_CLOCK * statistics.median(known):
+            return changed
+    return [*measurements, fresh]
 
 
 def retaken(measurements: Sequence[Measurement], fresh: Measurement) -> list[Measurement]:

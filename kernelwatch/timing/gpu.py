@@ -33,8 +33,10 @@ LEAD_IN_S = 1e-4  # less than the canaries take: a launch enqueued within this t
 SLOW_S = 0.005  # a launch that takes longer is a sample by itself
 SLOW_CELL_S = 0.05  # a slow cell gets as many samples as fit in this, at least one
 SAMPLES_LEAST = 2  # even if one turn over the buffers takes longer than a sample should
-HOST_LOOP = 256  # launches in a loop of the host, fewer of a long kernel
+HOST_LOOP = 256  # launches in a loop of the host, fewer if they take longer than HOST_LOOP_S
+HOST_LOOP_LEAST = 32
 HOST_LOOP_S = 0.005
+HOST_LOOPS = 5
 ALIGNMENT = 256
 GUARD_BYTES = 4096  # after the last output: a kernel that writes there is wrong
 GUARD = 0x3C
@@ -377,8 +379,8 @@ class Gpu(RunDevice):
 
     def _take_quick(
         self, cell: Cell, launches: list[Callable[[], object]], once: float, known_s: float
-    ) -> tuple[list[Take], Graph | None]:
-        """The samples of a cell over its rotating buffers, and what was timed last. `once`: about the seconds of a
+    ) -> tuple[list[Take], Graph]:
+        """The samples of a cell over its rotating buffers, and what was timed. `once`: about the seconds of a
         launch; `known_s`: as earlier processes measured them, or infinite."""
         first = known_s if known_s < SLOW_S else self._replayed_once(launches, once)
         count, replays, samples = self._enough(len(launches), first)
@@ -386,10 +388,9 @@ class Gpu(RunDevice):
         # differ by some percent. So every sample loads them again, and the mean counts.
         rounds = samples if cell.cache == "hot" else 1
         taken: list[Take] = []
-        graph, own_mhz = None, self._own_mhz(cell)
+        graph, own_mhz = self._queued(launches, count), self._own_mhz(cell)
         for at in range(rounds):
             self._fill(cell)
-            graph = self._queued(launches, count)
             # The first round comes after what ran before, the others after these launches: as slices of one take.
             share = 1 / rounds if at else 1.0
             taken.append(self.take_quietly(graph, replays, count, samples // rounds, own_mhz=own_mhz, share=share))
@@ -411,20 +412,21 @@ class Gpu(RunDevice):
         return count, replays, min(self.budget.samples, max(SAMPLES_LEAST, fitting))
 
     @spends("host loop")
-    def _host_loop_seconds(self, launch: Callable[[], object], replayed: float) -> float:
-        """The median seconds per launch of a loop of the host over one set of buffers, including the final wait.
+    def _host_loop_seconds(self, launch: Callable[[], object]) -> float:
+        """The median seconds per launch of a loop of the host over one set of buffers, including the final wait. A
+        first loop, which does not count, tells how many launches the others have."""
 
-        `replayed`: the seconds of a launch in a graph.
-        """
-        count, seconds = max(HOST_LOOP // 8, min(HOST_LOOP, round(HOST_LOOP_S / replayed))), []
-        for _ in range(7):
+        def loop(count: int) -> float:
             self.stream.synchronize()
             start = time.perf_counter()
             for _ in range(count):
                 launch()
             self.stream.synchronize()
-            seconds.append((time.perf_counter() - start) / count)
-        return statistics.median(seconds)
+            return (time.perf_counter() - start) / count
+
+        fitting = round(HOST_LOOP_S / loop(HOST_LOOP_LEAST))
+        count = max(HOST_LOOP_LEAST, min(HOST_LOOP, fitting))
+        return statistics.median(loop(count) for _ in range(HOST_LOOPS))
 
     def _fits(self, cell: Cell) -> None:
         """Raises: NotHere if the cell's buffers are too large, for the cache or for the GPU's memory."""
@@ -512,7 +514,7 @@ class Gpu(RunDevice):
             if self._once is None:
                 measurement["timed_by"] = "events"
             if cell.launch_cost:
-                host_loop_s = self._host_loop_seconds(launches[0], measurement["seconds"])
+                host_loop_s = self._host_loop_seconds(launches[0])
                 measurement["host_loop_seconds"] = host_loop_s
                 measurement["launch_seconds"] = host_loop_s - measurement["seconds"]
             if self._operands_of(cell).updated:

@@ -312,6 +312,7 @@ class Replayer:
         time again, which they do not while power control hunts around its limit. At the power limit each sample has
         its share of the rest before it, if there are enough samples: back to back, long ones reach the limit again.
         `own_mhz`: the clock of these launches if it is known, such as from other processes; the rest then comes first.
+        Where it was a step too high, one more rest raises nothing, and no further one follows.
         `share`: of that rest, less if only the same launches ran since a whole one.
         """
         before, rest, retakes = math.inf, share * self.rest_s(own_mhz), 0
@@ -340,4 +341,5 @@ class Replayer:
         if not rest_s:
             return low or bool(taken["throttled"])
         rises = (taken["clock64_mhz"] or 0.0) - before_mhz >= RISES * self.best_clock_mhz
-        return bool(set(taken["throttled"]) - {POWER_CAP}) or (low and (rises or own_mhz < math.inf))
+        first = own_mhz < math.inf and before_mhz == math.inf  # one more rest may bring the known clock back
+        return bool(set(taken["throttled"]) - {POWER_CAP}) or (low and (rises or first))

@@ -57,7 +57,7 @@ OLD = ("46ae8df7", "cdf67321")  # the records whose intervals a shorter run is h
 GPU = DEVICES["gpu"]
 SAMPLES = GPU.budget.samples
 SLOW_S = 0.005  # a launch that takes longer is a sample by itself
-HOST_LOOPS, HOST_LOOP, HOST_LOOP_S = 7, 256, 0.005  # of timing/gpu.py
+HOST_LOOPS, HOST_LOOP, HOST_LOOP_S = 7, 256, 0.005  # of the records without `spent_s`
 CANARY_REPLAYS = 4  # with the lead-in
 BANDS = (0.0, 0.80, 0.85, 0.90, 0.93, 0.96, STEADY_CLOCK, math.inf)  # of the highest SM clock
 MEASURE = """
@@ -256,8 +256,8 @@ def _share(run: Run, cell: Measured) -> float:
 
 @dataclass(frozen=True)
 class Rule:
-    """When a cell has enough processes. `narrow`: the half-width of its 95 % interval that ends it; None if that is
-    FINE, the minimum detectable change, as in a run."""
+    """When a cell has enough processes. `narrow`: the half-width of its 95 % interval, and of that of a launch's cost,
+    that ends it; None if that is FINE, the minimum detectable change of its time, as in a run."""
 
     title: str
     least: int = LEAST
