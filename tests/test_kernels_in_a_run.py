@@ -1,6 +1,5 @@
 """What becomes of a run when a kernel is wrong, crashes, hangs or is slow."""
 
-import dataclasses
 import signal
 import statistics
 from collections.abc import Callable, Sequence
@@ -12,7 +11,6 @@ import pytest
 
 from benchmarks.project import PROJECT
 from kernelwatch.plan.cells import Cell, plan
-from kernelwatch.plan.devices import DEVICES
 from kernelwatch.run import group
 from kernelwatch.run.outcome import Outcome
 from kernelwatch.run.processes import Run
@@ -35,6 +33,7 @@ from tests.groups import (
     assert_measured,
     assert_only_failed,
     cells,
+    few_processes,
     measured,
     outcomes,
     package,
@@ -143,7 +142,7 @@ def test_a_run_replaces_what_ran_at_another_clock_and_ends_there(
         note(run, event, process)
 
     monkeypatch.setattr(Run, "_note", on_a_gpu)
-    monkeypatch.setitem(DEVICES, "cpu", dataclasses.replace(DEVICES["cpu"], processes=6))
+    few_processes(monkeypatch, 6)
     options = Options(only="transpose/c float32 256x256 hot", tree=str(package()))
     (found,) = group.measure(PROJECT, "transpose", "cpu", options).outcomes.values()
     assert noted == [0, 1, 2, 3]
