@@ -379,8 +379,8 @@ class Gpu(RunDevice):
 
     def _take_quick(
         self, cell: Cell, launches: list[Callable[[], object]], once: float, known_s: float
-    ) -> tuple[list[Take], Graph]:
-        """The samples of a cell over its rotating buffers, and what was timed. `once`: about the seconds of a
+    ) -> tuple[list[Take], Graph | None]:
+        """The samples of a cell over its rotating buffers, and what was timed last. `once`: about the seconds of a
         launch; `known_s`: as earlier processes measured them, or infinite."""
         first = known_s if known_s < SLOW_S else self._replayed_once(launches, once)
         count, replays, samples = self._enough(len(launches), first)
@@ -388,9 +388,10 @@ class Gpu(RunDevice):
         # differ by some percent. So every sample loads them again, and the mean counts.
         rounds = samples if cell.cache == "hot" else 1
         taken: list[Take] = []
-        graph, own_mhz = self._queued(launches, count), self._own_mhz(cell)
+        graph, own_mhz = None, self._own_mhz(cell)
         for at in range(rounds):
             self._fill(cell)
+            graph = self._queued(launches, count)
             # The first round comes after what ran before, the others after these launches: as slices of one take.
             share = 1 / rounds if at else 1.0
             taken.append(self.take_quietly(graph, replays, count, samples // rounds, own_mhz=own_mhz, share=share))
