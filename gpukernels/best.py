@@ -120,14 +120,17 @@ def known(op: str, gpu: str, capability: int) -> dict[str, dict[str, dict[str, f
 def relevant(of_op: Mapping[str, Any], type: str, kind: str) -> dict[str, dict[str, float]]:
     """What is known for a type and a kind of rows, by shape. `of_op`: by type and kind.
 
-    The types of one width share what was measured. Rows that were not measured at all follow another type's, or else
-    the type's other rows.
+    The types of one width share what was measured. If that is fewer than NEIGHBORS shapes of this kind of rows, the
+    other widths count as well, or else the type's other rows.
     """
     own = [name for name in of_op if _width(name.split()[0]) == _width(type)]
     alike = [name for name in of_op if name.endswith(f" {kind}")]
-    names = [name for name in own if name in alike] or alike or own
+    names = [name for name in own if name in alike]
+    if len({shape for name in names for shape in of_op[name]}) < NEIGHBORS:
+        names = alike or own
     found: dict[str, dict[str, float]] = {}
-    for name in sorted(names, key=lambda name: name.startswith(f"{type} ")):  # its own figures are the last word
+    # Its own figures are the last word, then those of its width.
+    for name in sorted(names, key=lambda name: (name.startswith(f"{type} "), name in own)):
         found |= of_op[name]
     return found
 

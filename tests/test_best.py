@@ -108,12 +108,20 @@ def test_what_was_not_measured_on_a_gpu_follows_another_of_its_architecture(monk
     assert best.known("matmul", "another", 100) == best.known("transpose", "own", 90) == {}
 
 
-def test_rows_of_a_width_that_were_never_measured_follow_another_width_and_then_other_rows() -> None:
+def test_rows_of_a_width_that_were_hardly_measured_follow_other_widths_and_then_other_rows() -> None:
     ragged, whole, narrow = {"1": {"a": 1.0}}, {"2": {"b": 1.0}}, {"3": {"c": 1.0}}
     of_op = {"float32 ragged": ragged, "float32 whole": whole, "uint8 whole": narrow}
     assert best.relevant(of_op, "uint8", "ragged") == ragged
-    assert best.relevant(of_op, "uint8", "whole") == narrow
+    assert best.relevant(of_op, "uint8", "whole") == whole | narrow
     assert best.relevant({"float32 whole": whole}, "float32", "ragged") == whole
+    enough = {str(size): {"a": 1.0} for size in range(best.NEIGHBORS)}
+    assert best.relevant(of_op | {"uint8 whole": enough}, "uint8", "whole") == enough
+    one_less = {str(size): {"a": 1.0} for size in range(best.NEIGHBORS - 1)}
+    found = best.relevant(of_op | {"uint8 whole": one_less}, "uint8", "whole")
+    assert found == one_less, "at a shape of several widths the type's own figures count"
+    other = {"2": {"d": 1.0}}
+    found = best.relevant({"uint8 whole": other, "int8 whole": narrow, "float32 whole": whole}, "int8", "whole")
+    assert found == narrow | other, "and then those of its width"
 
 
 def test_a_rung_with_limits_and_one_that_computes_something_else_are_left_out() -> None:
@@ -178,15 +186,15 @@ def test_a_shape_is_near_to_those_that_are_divided_alike() -> None:
 
 def test_types_of_one_width_share_what_was_measured_and_their_own_figures_count() -> None:
     of_op = {
-        "float16 whole": {"1": {"a": 1.0}, "2": {"a": 1.0}},
+        "float16 whole": {"1": {"a": 1.0}, "2": {"a": 1.0}, "6": {"a": 1.0}, "7": {"a": 1.0}},
         "bfloat16->float32 whole": {"2": {"b": 1.0}, "3": {"b": 1.0}},
         "float32 whole": {"4": {"c": 1.0}},
         "float32 ragged": {"5": {"d": 1.0}},
     }
-    assert best.relevant(of_op, "float16", "whole") == {"1": {"a": 1.0}, "2": {"a": 1.0}, "3": {"b": 1.0}}
+    assert best.relevant(of_op, "float16", "whole") == of_op["float16 whole"] | {"3": {"b": 1.0}}
     assert best.relevant(of_op, "bfloat16->float32", "whole")["2"] == {"b": 1.0}
     assert best.relevant(of_op, "float16", "ragged") == {"5": {"d": 1.0}}, "rows that were not measured, as others"
-    assert best.relevant(of_op, "float64", "whole").keys() == {"1", "2", "3", "4"}
+    assert best.relevant(of_op, "float64", "whole").keys() == {"1", "2", "3", "4", "6", "7"}
     assert best.relevant({"float16 whole": {"1": {"a": 1.0}}}, "float16", "ragged") == {"1": {"a": 1.0}}
 
 

@@ -241,6 +241,26 @@ def test_a_run_that_was_stopped_goes_on(
         assert run("--resume", "--seed", "2") == list(range(6)), change
 
 
+def test_the_training_adds_the_shapes_of_another_seed_or_of_other_steps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "shapes.jsonl"
+    monkeypatch.setattr(shapes.Shapes, "_figures", lambda *_: {"rungs": {"numpy": 1.0}})
+    monkeypatch.setattr(shapes, "contending", lambda *_: ["numpy", "c_openmp"])
+
+    def run(*more: str) -> list[tuple[int, Any, int]]:
+        assert shapes.main(["--device", "cpu", "--train", "--shapes", "3", "--out", str(out), *more]) == 0
+        return [(line["seed"], line.get("steps"), line["number"]) for line in shapes.read(out)]
+
+    usual, third = [(2, None, at) for at in range(3)], [(3, None, at) for at in range(3)]
+    assert run() == usual
+    assert run("--seed", "3") == usual + third
+    assert run("--seed", "3", "--steps", "2", "4") == usual + third + [(3, [2, 4], at) for at in range(3)]
+    new = shapes.read(out)[-3:]
+    assert all(side % 2 == 0 for line in new for side in line["shape"])
+    assert run() == third + [(3, [2, 4], at) for at in range(3)] + usual, "its own shapes are measured anew"
+
+
 def test_any_text_of_the_package_makes_other_kernels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "matmul" / "__pycache__").mkdir(parents=True)
     monkeypatch.setattr(gpukernels, "__file__", str(tmp_path / "__init__.py"))

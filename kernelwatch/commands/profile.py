@@ -57,9 +57,9 @@ COMPARED = {
 }
 METRICS = tuple(name for names in COMPARED.values() for name in names)
 # The known reasons why a count differs from the hardware's; docs/access.md explains each.
-RULES = TEXTURE, MERGED, SELECTED, ASYNCHRONOUS, GUARDED, GRID = (
+RULES = TEXTURE, MERGED, SELECTED, ASYNCHRONOUS, SPLIT, GUARDED, GRID = (
     *("texture", "merged", "selected"),
-    *("asynchronous", "guarded", "grid"),
+    *("asynchronous", "split", "guarded", "grid"),
 )
 COSTS = {  # count -> the kind of access whose cost it is
     "load sectors": "global_load",
@@ -110,10 +110,14 @@ class Profiler:
     def source(self, cell: Cell) -> Path:
         return self.package.cuda_source(cell.op, cell.rung, cell.type).path
 
+    def text(self, cell: Cell) -> str:
+        """The source of a rung, with the headers that it includes."""
+        path = self.source(cell)
+        return "".join([path.read_text(encoding="utf-8"), *headers_beside(path).values()])
+
     def rule(self, cell: Cell, name: str, here: int, there: float, arch: str) -> str:
         """The rule of docs/access.md that explains why a count differs from the hardware's; "" if none does."""
-        path, size = self.source(cell), dtypes(cell.type)[0].itemsize
-        source = "".join([path.read_text(encoding="utf-8"), *headers_beside(path).values()])
+        source, size = self.text(cell), dtypes(cell.type)[0].itemsize
         if name.startswith("load") and "cudaTextureObject_t" in source:
             return TEXTURE
         if name == "shared store wavefronts" and there < here and "cp.async.c" in source:
@@ -126,7 +130,8 @@ class Profiler:
         counts, kind = self.counts(cell), COSTS.get(name, "")
         if kind in counts.unpaired and getattr(counts, kind).ideal <= there < here:
             return GUARDED
-        return ""
+        twice = name == "load sectors" and "cp.async.cg" in source and there == here + counts.split
+        return SPLIT if twice else ""
 
     def compare(self, cell: Cell, there: dict[str, float], arch: str) -> Comparison:
         """Each count by the emulator and by ncu, and why they differ: "=" if they do not, "?" if no rule says."""

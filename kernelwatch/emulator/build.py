@@ -60,7 +60,7 @@ class RawTally(ctypes.Structure):
         ("site", ctypes.c_uint64),
         ("region_kind", ctypes.c_int32),
         ("access", ctypes.c_int32),
-        *((name, ctypes.c_uint64) for name in ("requests", "cost", "ideal", "bytes", "unpaired")),
+        *((name, ctypes.c_uint64) for name in ("requests", "cost", "ideal", "bytes", "unpaired", "split")),
     )
 
 

@@ -51,6 +51,7 @@ class Counts:
     `unpaired`: the kinds with an access that lanes of a warp made unequally often, such as one with a guard in a loop.
     It is not known which of a lane's accesses the hardware serves together with which of its neighbor's. The first
     accesses of all lanes are counted as one request, the second as another, and so on.
+    `split`: how many sectors a warp copies from global into two 128-byte lines of shared memory, 16 bytes a lane.
     """
 
     global_load: Tally
@@ -63,6 +64,7 @@ class Counts:
     barriers: int
     by_line: Mapping[tuple[int, str], Tally] = field(default_factory=dict)
     unpaired: tuple[str, ...] = ()
+    split: int = 0
 
     @property
     def moved_bytes(self) -> int:
@@ -115,4 +117,5 @@ def _count(run: Traced) -> Counts:
         barriers=launched.barriers,
         by_line=dict(sorted(by_line.items())),
         unpaired=tuple(sorted(unpaired)),
+        split=sum(raw.split for raw in raws),
     )

@@ -53,6 +53,7 @@ struct Tally {  // the accesses of one site to one kind of memory
     int32_t region_kind, access;
     uint64_t requests, cost, ideal, bytes;  // cost: sectors of global, wavefronts of shared memory
     uint64_t unpaired;  // requests of a warp whose lanes came to the site unequally often
+    uint64_t split;     // sectors that are copied into two lines of shared memory, by 16 bytes a lane
 };
 
 // RUN reports accesses out of bounds or not aligned, and writes to inputs; CHECK also unwritten reads, races and divergent barriers.
@@ -90,8 +91,8 @@ struct Shadow {  // of a byte: its last write, its last read, and a read by anot
 };
 
 struct Request {  // a warp's access: the nth one of its lanes at one site since the last barrier
-    uint32_t lanes = 0, size = 0;
-    std::array<uint64_t, WARP> address;
+    uint32_t lanes = 0, size = 0, copies = 0;  // copies: the lanes that copy 16 bytes from global to shared memory
+    std::array<uint64_t, WARP> address, to;    // to: where they copy them
 };
 
 struct Thread {
@@ -112,6 +113,7 @@ struct Thread {
     int64_t bad_index, bad_extent;
     int bad_line;           // the line of an index past its array, until the next access reports it; 0: none
     std::vector<uint32_t> seen;  // per site number: the thread's accesses since the last barrier
+    uint64_t stored;        // where its last access stored 16 bytes in shared memory, plus 1; 0: it did something else
 };
 
 Launch *launch;
@@ -301,7 +303,7 @@ void count(int region, uint64_t address, unsigned size, int access, uint64_t sit
     const auto [found, fresh] = site_numbers.try_emplace(site * 4 + place.kind * 2 + (access != 0), tallies.size());
     const unsigned number = found->second;
     if (fresh)
-        tallies.push_back({site, place.kind, access, 0, 0, 0, 0, 0});
+        tallies.push_back({site, place.kind, access, 0, 0, 0, 0, 0, 0});
     if (current->seen.size() <= number)
         current->seen.resize(number + 1);
     auto &of_warp = requests[current->linear / WARP];
@@ -311,9 +313,16 @@ void count(int region, uint64_t address, unsigned size, int access, uint64_t sit
     if (of_warp[number].size() <= nth)
         of_warp[number].resize(nth + 1);
     Request &request = of_warp[number][nth];
-    request.lanes |= 1u << current->linear % WARP;
+    const unsigned lane = current->linear % WARP;
+    request.lanes |= 1u << lane;
     request.size = size;
-    request.address[current->linear % WARP] = address - place.low;  // every region begins in bank 0
+    request.address[lane] = address - place.low;  // every region begins in bank 0
+    // In a copy of a struct g++ tells of the store before the load.
+    if (place.kind == GLOBAL && access == 0 && size == 16 && current->stored) {
+        request.copies |= 1u << lane;
+        request.to[lane] = current->stored - 1;
+    }
+    current->stored = place.kind == SHARED && access == 1 && size == 16 ? address - place.low + 1 : 0;
 }
 
 // Cost: the 32-byte sectors that a warp's lanes touch. Ideal: the fewest sectors that hold as many different bytes.
@@ -337,6 +346,16 @@ void add_global(Tally &tally, const Request &request) {
     tally.cost += std::unique(sectors, sectors + count) - sectors;
     tally.ideal += (bytes + 31) / 32;
     tally.bytes += bytes;
+
+    uint64_t pieces[WARP];  // of a sector, each in a line of 128 bytes
+    count = 0;
+    for (unsigned lane = 0; lane < WARP; ++lane)
+        if (request.copies >> lane & 1)
+            pieces[count++] = request.address[lane] / 32 << 32 | request.to[lane] / 128;
+    std::sort(pieces, pieces + count);
+    count = std::unique(pieces, pieces + count) - pieces;
+    for (unsigned i = 1; i < count; ++i)
+        tally.split += pieces[i] >> 32 == pieces[i - 1] >> 32;
 }
 
 // Whether each active lane in the range has the same address as the lane `apart` lanes away, if that lane is active.
@@ -388,8 +407,10 @@ void close_requests() {
                 tally.region_kind == SHARED ? add_shared(tally, request) : add_global(tally, request);
             of_warp[number].clear();
         }
-    for (Thread &thread : threads)
+    for (Thread &thread : threads) {
         std::fill(thread.seen.begin(), thread.seen.end(), 0);
+        thread.stored = 0;
+    }
 }
 
 // --- every access --------------------------------------------------------------------------------------------------
@@ -710,6 +731,7 @@ __attribute__((visibility("default"))) void kernelwatch_run(Launch *what) {
         thread.stack = nullptr;
         thread.warp_epoch = 0;
         thread.seen.clear();
+        thread.stored = 0;
     }
     shared_memory.assign(what->shared_bytes + 256, 0xA5);
     shared_start = shared_memory.data() + (-reinterpret_cast<uint64_t>(shared_memory.data()) & 127);

@@ -114,7 +114,7 @@ _TURNED_COLUMNS = (
 )
 _RAGGED = (16411, 8209)
 _TENSOR = tuple(name for name in _rungs("matmul", "float16->float32") if name.startswith("w"))
-_LARGE_CLIMB = ("async_stages", "pipelined", "raster", "split_tail")
+_LARGE_CLIMB = ("async_stages", "serpentine", "pipelined", "raster", "split_tail")
 # The waits of those that copy tiles for sums in registers.
 _CLIMB = ("thread_tile_2d", "vector_loads", "double_buffer", "async_stages", "serpentine", "pipelined", "raster")
 _STORES = ("wgmma_stages", "wgmma_tma_store", "wgmma_specialized", "wgmma_persistent", "wgmma_cache_hints", "wgmma")

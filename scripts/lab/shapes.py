@@ -3,9 +3,9 @@
 
 At each shape `best` and the others take turns in one process, on cold memory, after their outputs were checked. The
 record goes to docs/shapes.jsonl, a line for each shape, and from there to the table of docs/matmul.md. With --train it
-times the rungs that `best` may take instead, and the record goes to results/, from which scripts/lab/best learns. A run
-that was stopped goes on with --resume; --table writes the table. With --device cpu it tries itself: a rung for the CPU
-stands in for `best`, and nothing is recorded without --out.
+times the rungs that `best` may take instead, and the record goes to results/, from which scripts/lab/best learns. That
+record keeps the shapes of other seeds. A run that was stopped goes on with --resume; --table writes the table. With
+--device cpu it tries itself: a rung for the CPU stands in for `best`, and nothing is recorded without --out.
 """
 
 if __name__ == "__main__":
@@ -53,7 +53,7 @@ from kernelwatch.system.files import write_whole
 from lab import shapes_cells
 from lab.ahead import compile_ahead
 from lab.figures import write_block
-from lab.shapes_cells import Binder, Drawn, draw
+from lab.shapes_cells import STEPS, Binder, Drawn, draw
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 RECORD, PAGE = ROOT / "docs" / "shapes.jsonl", ROOT / "docs" / "matmul.md"
@@ -67,6 +67,7 @@ TURNS_OF_TRAINING, SETS_OF_TRAINING = 3, 128  # of operands, which are bound ane
 NEAR = 1.25  # times the fastest: a rung that never came so near is not trained
 SLOW = 1.5  # times the fastest: such a rung is left out of the training from the second turn on
 HANGING_S = 120.0  # of a shape, after which the process ends: a kernel that hangs cannot be left otherwise
+DRAWN_BY = ("seed", "steps")
 VERSIONS = ("driver", "cuda_runtime", "cupy")  # conditions under which lines of one record were measured
 CPU_MOST = 256  # of a matrix's side on a CPU
 
@@ -211,9 +212,11 @@ def kernels() -> str:
 class Shapes:
     """Takes one shape after the other on a device. `training`: the rungs that `best` may take, not `best` itself."""
 
-    def __init__(self, device: str, seed: int, training: bool) -> None:
+    def __init__(self, device: str, seed: int, training: bool, steps: Sequence[int] = STEPS) -> None:
         self.device, self.seed, self.training = device, seed, training
-        self.facts = {"seed": seed, "date": datetime.now(UTC).date().isoformat(), "kernels": kernels()}
+        self.facts: dict[str, Any] = {"seed": seed, "date": datetime.now(UTC).date().isoformat(), "kernels": kernels()}
+        if tuple(steps) != STEPS:
+            self.facts["steps"] = list(steps)
         if device == "gpu" and not training:
             with suppress(ImportError):  # before the timer makes its stream PyTorch's, too
                 importlib.import_module("torch")
@@ -233,11 +236,15 @@ class Shapes:
             then = line.get("conditions", {})
             return (
                 line.get("device") == self.timer.name
-                and all(line.get(name) == self.facts.get(name) for name in ("seed", "kernels", "torch"))
+                and all(line.get(name) == self.facts.get(name) for name in (*DRAWN_BY, "kernels", "torch"))
                 and all(then.get(name) == now.get(name) for name in VERSIONS)
             )
 
         return {line["number"]: line for line in lines if same(line)}
+
+    def of_others(self, lines: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+        """The lines of a record of training that another seed or other steps drew."""
+        return [line for line in lines if any(line.get(name) != self.facts.get(name) for name in DRAWN_BY)]
 
     def chosen(self, one: Drawn) -> str:
         """The rung that `best` takes first."""
@@ -412,12 +419,14 @@ def read(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
-def chosen(seed: int, count: int, only: str, device: str, training: bool = False) -> list[Drawn]:
-    """The first `count` shapes of a seed whose key a regular expression is found in. `training`: without those that
-    have but one rung."""
+def chosen(
+    seed: int, count: int, only: str, device: str, training: bool = False, steps: Sequence[int] = STEPS
+) -> list[Drawn]:
+    """The first `count` shapes of a seed and steps whose key a regular expression is found in. `training`: without
+    those that have but one rung."""
     wanted, found = re.compile(only), list[Drawn]()
     for number in range(DRAWN_MOST):
-        one = draw(seed, number, device, CPU_MOST if device == "cpu" else shapes_cells.SIDES[1])
+        one = draw(seed, number, device, CPU_MOST if device == "cpu" else shapes_cells.SIDES[1], steps)
         if wanted.search(one.key) and not (training and len(contending(one.op, one.type, shapes_cells.CAPABILITY)) < 2):
             found.append(one)
         if len(found) == count:
@@ -440,10 +449,20 @@ def main(arguments: list[str] | None = None) -> int:
         help="keep the shapes that the record has of this seed, of the same kernels and the same GPU",
     )
     parser.add_argument("--train", action="store_true", help="time the rungs that best may take, for scripts/lab/best")
+    parser.add_argument(
+        "--steps",
+        type=int,
+        nargs="+",
+        default=STEPS,
+        metavar="STEP",
+        help=f"each shape has sides that are multiples of one of these (default: {' '.join(map(str, STEPS))})",
+    )
     parser.add_argument("--out", help="the record to write (default: docs/shapes.jsonl; with --train in results/)")
     parser.add_argument("--table", action="store_true", help="only rewrite the table from the record")
     parser.add_argument("--device", choices=("gpu", "cpu"), default="gpu", help="cpu: only to try this program")
     options = parser.parse_args(arguments)
+    if min(options.steps) < 1:
+        parser.error(f"--steps takes numbers of at least 1, got {min(options.steps)}")
     if options.table:
         write_block(PAGE, "best", text(read(Path(options.out or RECORD))), WRITER)
         return 0
@@ -452,16 +471,19 @@ def main(arguments: list[str] | None = None) -> int:
     if out is None and options.device == "gpu":
         out = PROJECT.results / machine_name() / TRAINED if options.train else RECORD
     try:
-        shapes = Shapes(options.device, seed, options.train)
+        shapes = Shapes(options.device, seed, options.train, options.steps)
     except MeasureError as error:
         raise UserError(str(error)) from None
-    drawn = chosen(seed, options.shapes, options.only, options.device, options.train)
-    known = shapes.kept(read(out)) if options.resume and out and out.exists() else {}
+    drawn = chosen(seed, options.shapes, options.only, options.device, options.train, options.steps)
+    before = read(out) if out and out.exists() else []
+    others = shapes.of_others(before) if options.train else []
+    known = shapes.kept(before) if options.resume else {}
     by_number = {one.number: known[one.number] for one in drawn if one.number in known}
     for line in run(shapes, [one for one in drawn if one.number not in by_number], options.budget):
         by_number[line["number"]] = line
         if out:
-            write_whole(out, "".join(f"{json.dumps(by_number[number])}\n" for number in sorted(by_number)))
+            ordered = [*others, *(by_number[number] for number in sorted(by_number))]
+            write_whole(out, "".join(f"{json.dumps(each)}\n" for each in ordered))
     lines = [by_number[number] for number in sorted(by_number)]
     if all("error" in line for line in lines):
         print("nothing could be measured", file=sys.stderr)

@@ -88,10 +88,10 @@ def types(op: str, device: str = "gpu") -> tuple[str, ...]:
     )
 
 
-def draw(seed: int, number: int, device: str = "gpu", most: int = SIDES[1]) -> Drawn:
-    """The shape of this number, which depends on the seed and the number alone. Of ten shapes six are products, three
-    are transposes; the types and the kinds of shapes follow each other in turn. `most`: of a matrix's side, and the
-    root of a vector's length."""
+def draw(seed: int, number: int, device: str = "gpu", most: int = SIDES[1], steps: Sequence[int] = STEPS) -> Drawn:
+    """The shape of this number, which depends on the seed, the steps and the number alone. Of ten shapes six are
+    products, three are transposes; the types and the kinds of shapes follow each other in turn. `most`: of a matrix's
+    side, and the root of a vector's length. `steps`: sides are multiples of one of these."""
     own = random.Random(f"{seed} {number}")
     turn, at = divmod(number, len(ORDER))
     op = ORDER[at]
@@ -100,15 +100,15 @@ def draw(seed: int, number: int, device: str = "gpu", most: int = SIDES[1]) -> D
     kinds = list(KINDS[op])
     kind = kinds[round_ % len(kinds)]
     while True:
-        shape = _shape(own, op, kind, most if op != "vector_add" else most**2)
+        shape = _shape(own, op, kind, most if op != "vector_add" else most**2, steps)
         one = Drawn(number, op, types(op, device)[which], kind, shape)
         if one.nbytes <= MEMORY_BYTES:
             return one
 
 
-def _shape(own: random.Random, op: str, kind: str, most: int) -> Shape:
+def _shape(own: random.Random, op: str, kind: str, most: int, steps: Sequence[int]) -> Shape:
     ranges = [(min(low, most // 4), min(high, most)) for low, high in KINDS[op][kind]]
-    step, dims = own.choice(STEPS), len(ladder.op(op).dims)
+    step, dims = own.choice(steps), len(ladder.op(op).dims)
     if len(ranges) == dims:
         sides = [_log_uniform(own, *each) for each in ranges]
     else:
