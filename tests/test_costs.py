@@ -73,16 +73,20 @@ def test_if_there_are_fewer_kernels_than_commits_each_is_changed_again(clone: Pa
 LINK = Link("transpose/tiled float32 4096x4096 cold", 0.0, 0.001, 3, (0.0,) * 4, (1e-5, 1e-5), ("a", "b"), (None, None))
 
 
-def linked(monkeypatch: pytest.MonkeyPatch, code: int) -> list[list[str]]:
-    """Let `kernelwatch link` save a session of 7.5 s, and end with an exit code; the commands."""
+TIMES = "2026-01-01T00:00:00+00:00", "2026-01-01T00:00:09+00:00"
+
+
+def linked(monkeypatch: pytest.MonkeyPatch, code: int, times: Sequence[str] = TIMES[:1]) -> list[list[str]]:
+    """Let `kernelwatch link` save sessions of 7.5 s, and end with an exit code; the commands."""
     commands: list[list[str]] = []
 
     def ran(command: Sequence[str], cwd: Path, **_options: object) -> SimpleNamespace:
         commands.append([*command])
         hash = command[4].removesuffix("^!")
         conditions = {"gpu": "NVIDIA H200", "nvml_driver": "580"}
-        session = Session("step", "0" * 40, hash, "2026-01-01T00:00:00+00:00", 7.5, conditions, 3, links=(LINK,))
-        links.save(cwd / "results" / "machine", session)
+        for at in times:  # each session is a file of its own
+            session = Session("step", "0" * 40, hash, at, 7.5, conditions, 3, links=(LINK,))
+            links.save(cwd / "results" / "machine", session)
         return SimpleNamespace(returncode=code, stdout="what it said", stderr="")
 
     monkeypatch.setattr(costs, "subprocess", SimpleNamespace(run=ran))
@@ -101,6 +105,12 @@ def test_a_line_of_the_record_has_what_the_sessions_of_the_commit_say(
     (path,) = clone.glob("results/*/*")
     assert (line["measured_s"], line["cells"], line["bytes"]) == (7.5, 1, path.stat().st_size)
     assert (line["rungs"], line["gpu"], line["nvml_driver"]) == (["transpose/tiled"], "NVIDIA H200", "580")
+
+
+def test_each_session_of_a_commit_counts_once(clone: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    linked(monkeypatch, 0, TIMES)
+    line = costs.cost(clone, costs.Commit("everything", "1" * 40, ("transpose/tiled",)), [])
+    assert (line["measured_s"], line["cells"]) == (15.0, 2)
 
 
 def test_a_commit_that_cannot_be_linked_ends_it(clone: Path, monkeypatch: pytest.MonkeyPatch) -> None:

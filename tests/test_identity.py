@@ -181,6 +181,13 @@ def slower(path: Path, into: Path, factor: float) -> Path:
     return into
 
 
+def shared(*paths: Path) -> list[list[str]]:
+    """Of each sidecar the lines about what all of them have."""
+    texts = [path.read_text().splitlines(keepends=True) for path in paths]
+    keys = [{json.loads(line).get("key", "") for line in lines} for lines in texts]
+    return [[line for line in lines if json.loads(line).get("key", "") in set.intersection(*keys)] for lines in texts]
+
+
 def test_an_aa_that_shows_no_difference_is_kept(project: Project, capsys: pytest.CaptureFixture[str]) -> None:
     assert command.main(project, "identity", ["--accept", "--aa", str(QUIET), str(QUIET)]) == 0
     assert "every file is as the lock has it" in capsys.readouterr().out
@@ -204,14 +211,29 @@ def test_an_aa_that_moved_its_cells_is_not_accepted(
 def test_an_aa_that_became_noisier_is_not_accepted(
     project: Project, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    loud = tmp_path / "8de39817-env.facts.jsonl"  # as if the same commit had been measured
-    loud.write_bytes(LOUD.read_bytes())
-    assert command.main(project, "identity", ["--accept", "--aa", str(QUIET), str(loud)]) == 1
+    quiet, loud = tmp_path / "before" / QUIET.name, tmp_path / QUIET.name  # as if it were the same commit
+    for path, lines in zip((quiet, loud), shared(QUIET, LOUD), strict=True):
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("".join(lines))
+    assert command.main(project, "identity", ["--accept", "--aa", str(quiet), str(loud)]) == 1
     said = capsys.readouterr().out
-    assert "the instrument got worse: two_levels was 0 and is 0.148" in said
-    assert "the instrument got worse: canary_spread was 0.0024 and is 0.0131" in said
+    assert "the instrument got worse: two_levels was 0 and is 0.1" in said
+    assert "the instrument got worse: canary_spread was 0.0024 and is 0.01" in said
     assert command.main(project, "identity", ["--accept", "--aa", str(QUIET), str(LOUD)]) == 1
     assert "an A/A is of one commit, not of 8de39817 and df33dbd4" in capsys.readouterr().out
+
+
+def test_an_aa_of_which_one_side_measured_more_is_not_accepted(
+    project: Project, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A GPU that cooled beside cells that only one side had runs tensor cores at another clock."""
+    fewer = tmp_path / QUIET.name
+    fewer.write_text(
+        "".join(line for line in QUIET.read_text().splitlines(keepends=True) if "matmul/wmma " not in line)
+    )
+    for sides in ((QUIET, fewer), (fewer, QUIET)):
+        assert command.main(project, "identity", ["--accept", "--aa", *map(str, sides)]) == 1
+        assert "an A/A measures the same cells on both sides, of which one lacks " in capsys.readouterr().out
 
 
 def test_an_aa_of_few_cells_is_not_accepted(

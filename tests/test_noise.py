@@ -2,6 +2,7 @@
 
 import json
 import os
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -43,7 +44,7 @@ def project(tmp_path: Path) -> Project:
 def runs(monkeypatch: pytest.MonkeyPatch) -> list[Group]:
     """What will be measured, run by run."""
     told: list[Group] = []
-    monkeypatch.setattr(noise, "measure", lambda project, op, device, options: told.pop(0))
+    monkeypatch.setattr(noise, "measure", lambda *_: told.pop(0))
     monkeypatch.setattr(noise, "machine_name", lambda: "here")
     return told
 
@@ -311,8 +312,11 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[list[Cell]]:
     """The cells of each group that was asked for; none is measured."""
     cells: list[list[Cell]] = []
 
-    def measure(project: Project, op: str, device: str, options: Options) -> Group:
+    def measure(project: Project, op: str, device: str, options: Options, together: Sequence[str]) -> Group:
         assert (options.quick, options.tree) == (False, "a folder")  # all other options stay
+        assert Path(options.facts).is_dir()  # where the groups of ops that share processes wait for their turn
+        assert op in together
+        assert all(project.op(other).noise_cells == project.op(op).noise_cells for other in together)
         cells.append(plan(project.op(op), device, quick=options.quick, only=options.only))
         return group(1.0)
 
@@ -366,7 +370,7 @@ def test_an_interrupted_record_goes_on(
     measured: list[float] = []
     interrupts = [False, False, True, False, False, False, False, False, False]
 
-    def measure(project: Project, op: str, device: str, options: Options) -> Group:
+    def measure(project: Project, op: str, device: str, options: Options, together: Sequence[str]) -> Group:
         if kept := checkpoint.there("transpose gpu", [KEY], options):
             return kept
         if interrupts.pop(0):

@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from kernelwatch.asv.machine_names import machine_name
 from kernelwatch.plan.project import Project
@@ -78,18 +79,20 @@ class _Runs:
         """What one run measures. Raises: UserError if that is nothing."""
         processes: Processes = {}
         why = "no cell is chosen"
-        for op in self._ops:
-            only = self._only or self._project.op(op).noise_cells
-            group = measure(self._project, op, "gpu", replace(options, only=only))
-            self.facts |= group.facts
-            for key, outcome in group.outcomes.items():
-                if outcome.measurements:
-                    processes[key] = [*outcome.by_process("seconds").values()]
-                    continue
-                why = outcome.reason
-                if outcome.state == "failed":
-                    self.failed[key] = why
-                    why = f"{key} failed: {why}"
+        chosen = {op: self._only or self._project.op(op).noise_cells for op in self._ops}
+        with TemporaryDirectory(prefix="kernelwatch-") as facts:  # through it ops share processes, as in a run of asv
+            for op, only in chosen.items():
+                together = [other for other in chosen if chosen[other] == only]
+                group = measure(self._project, op, "gpu", replace(options, only=only, facts=facts), together)
+                self.facts |= group.facts
+                for key, outcome in group.outcomes.items():
+                    if outcome.measurements:
+                        processes[key] = [*outcome.by_process("seconds").values()]
+                        continue
+                    why = outcome.reason
+                    if outcome.state == "failed":
+                        self.failed[key] = why
+                        why = f"{key} failed: {why}"
         if not processes.keys() - self.failed.keys():
             raise UserError(f"nothing to record: {why}")
         return processes

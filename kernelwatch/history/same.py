@@ -19,6 +19,12 @@ def judge(before: Record, after: Record) -> tuple[list[str], dict[str, Any]]:
     kept: dict[str, Any] = {"commit": after.commit, "machine": after.machine, "cells": len(keys), "moved": len(moved)}
     if before.commit != after.commit:
         return [f"an A/A is of one commit, not of {before.commit} and {after.commit}"], kept
+    lone = before.cells.keys() ^ after.cells.keys()
+    if only := sorted(key for key in lone if _of_gpu(before, key) or _of_gpu(after, key)):
+        return [
+            f"an A/A measures the same cells on both sides, of which one lacks {len(only)}, such as {only[0]}: "
+            "what runs in between heats the GPU, and moves its clock"
+        ], kept
     if quiet[0] is None or quiet[1] is None:
         return [
             f"an A/A needs {CELLS_LEAST} cold GPU cells below 60 us, each measured by {PROCESSES} processes or more"
@@ -32,9 +38,13 @@ def judge(before: Record, after: Record) -> tuple[list[str], dict[str, Any]]:
     return why, kept
 
 
-def _timed(record: Record, key: str) -> bool:
+def _of_gpu(record: Record, key: str) -> bool:
     cell = record.cells.get(key)
-    return cell is not None and cell.group.endswith(" gpu") and len(cell.seconds) > 1
+    return cell is not None and cell.group.endswith(" gpu")
+
+
+def _timed(record: Record, key: str) -> bool:
+    return _of_gpu(record, key) and len(record.cells[key].seconds) > 1
 
 
 def _noisier(figure: str, before: Instrument, after: Instrument) -> str:

@@ -100,7 +100,8 @@ def cost(folder: Path, one: Commit, arguments: Sequence[str]) -> dict[str, Any]:
     publish(folder)
     ended = time.monotonic()
     files = [*folder.glob(f"results/*/{one.hash[:8]}.*{links.SUFFIX}")]
-    own = [each for path in files for each in links.read(path.parent)[0] if each.after == one.hash]
+    machines = dict.fromkeys(path.parent for path in files)
+    own = [each for machine in machines for each in links.read(machine)[0] if each.after == one.hash]
     conditions = own[0].conditions if own else {}
     return {
         "kind": one.kind,
