@@ -104,6 +104,19 @@ def test_wider_is_counted_in_the_cells_of_both_records() -> None:
     assert math.isnan(minutes.wider({"d": cell(NOISY)}, old))
 
 
+def test_each_process_has_a_row_of_what_it_spent() -> None:
+    told = [cell(STEADY[:2]), cell(STEADY[:1])]
+    for one in (one for each in told for one in each.measurements):
+        one["spent_s"] = {"rest": 2.0, "replay": 1.0, "bind": 0.5, "check": 0.5}
+    found = [[text.strip() for text in line.split("|")[1:-1]] for line in minutes.by_process(told).splitlines()]
+    assert found[0] == ["process", "measurements", "rest", "replay", "others", "all", "a measurement"]
+    assert found[2:] == [
+        ["0", "2", "4 s", "2 s", "2 s", "8 s", "4000 ms"],
+        ["1", "1", "2 s", "1 s", "1 s", "4 s", "4000 ms"],
+        ["all", "3", "6 s", "3 s", "3 s", "12 s", "4000 ms"],
+    ]
+
+
 def test_measurements_say_what_they_spent_their_time_on() -> None:
     assert minutes.spent([cell()]) == {}
     assert minutes.by_part_spent({}, 6) == ""
@@ -203,6 +216,7 @@ def test_the_page_has_the_tables_of_the_records() -> None:
     runs, olds = minutes.runs(), minutes.olds()
     assert minutes.by_side(json.loads(minutes.PAIR.read_text(encoding="utf-8"))) in page
     assert minutes.by_part(runs[minutes.RECORD]) in page
+    assert minutes.by_process(minutes.recorded(minutes.path_of(minutes.SINCE)).cells) in page
     assert minutes.by_band(runs) in page
     assert minutes.by_rule(runs[minutes.RECORD], olds) in page
     assert minutes.by_samples(minutes.told()) in page

@@ -53,6 +53,8 @@ PAIR = ROOT / "docs" / "minutes.json"  # of the newest pair
 RECORD = "5e02dca1"  # the newest full run whose minutes are known
 ENDED = "65a8feec"  # one before it
 SPENT = ("c9f45981", "95a9752d")  # records that say what each measurement spent
+SINCE = "1376bf80"  # the first one by the rules of today
+SHOWN = ("rest", "replay")  # the parts of what they spent that the table by process tells by themselves
 OLD = ("46ae8df7", "cdf67321")  # the records whose intervals a shorter run is held against
 GPU = DEVICES["gpu"]
 SAMPLES = GPU.budget.samples
@@ -217,6 +219,26 @@ def spent(cells: Sequence[Measured]) -> dict[str, float]:
         for part, value in one.get("spent_s", {}).items():
             seconds[part] = seconds.get(part, 0.0) + value
     return seconds
+
+
+def by_process(cells: Sequence[Measured]) -> str:
+    """A row for each process of a run: its measurements, and the seconds that they rested, replayed and did others."""
+    rows, total = [], dict.fromkeys(("", *SHOWN, "others"), 0.0)
+    for process in sorted({one["process"] for cell in cells for one in cell.measurements}):
+        own = [one for cell in cells for one in cell.measurements if one["process"] == process]
+        taken: dict[str, float] = {"": len(own), **dict.fromkeys(SHOWN, 0.0), "others": 0.0}
+        for part, seconds in ((part, each) for one in own for part, each in one.get("spent_s", {}).items()):
+            taken[part if part in SHOWN else "others"] += seconds
+        total = {name: total[name] + taken[name] for name in total}
+        rows.append(_row(str(process), taken))
+    heads = ["process", "measurements", *SHOWN, "others", "all", "a measurement"]
+    return table(heads, [*rows, _row("all", total)])
+
+
+def _row(title: str, taken: Mapping[str, float]) -> list[str]:
+    count, *parts = taken.values()
+    each = 1e3 * sum(parts) / count
+    return [title, f"{count:.0f}", *(f"{part:.0f} s" for part in (*parts, sum(parts))), f"{each:.0f} ms"]
 
 
 def by_band(runs: Mapping[str, Run]) -> str:
@@ -562,6 +584,7 @@ def main(arguments: list[str] | None = None) -> int:
         return 0
     write_block(PAGE, "pair", by_side(json.loads(PAIR.read_text(encoding="utf-8"))), WRITER)
     write_block(PAGE, "parts", by_part(runs()[RECORD]), WRITER)
+    write_block(PAGE, "spent", by_process(recorded(path_of(SINCE)).cells), WRITER)
     write_block(PAGE, "bands", by_band(runs()), WRITER)
     write_block(PAGE, "rules", by_rule(runs()[RECORD], olds()), WRITER)
     write_block(PAGE, "samples", by_samples(told()), WRITER)
