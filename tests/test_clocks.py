@@ -121,68 +121,80 @@ def test_a_retake_that_agrees_no_better_replaces_nothing() -> None:
 def test_a_process_that_ran_a_step_below_the_others_is_taken_again() -> None:
     """As the first one of `tiled_32` at 2048 in the record of 5e02dca1, whose other five agree within 0.01 %."""
     cell = taken((1950.0, 1979.0, 1979.0, 1980.0), (2897.3e-6, 2862.6e-6, 2863.4e-6, 2863.2e-6), POWER_CAP)
-    assert clocks.odd(cell)
+    assert clocks.odd(cell) == 0
     assert clocks.clock(cell).limits == ()  # a fact, no doubt: all clocks lie within 2 %
     (fresh,) = taken((1979.0,), (2862.8e-6,))
     found = clocks.retaken(cell, fresh)
     assert [each["seconds"] for each in found] == [2862.8e-6, 2862.6e-6, 2863.4e-6, 2863.2e-6]
-    assert not clocks.odd(found)
+    assert clocks.odd(found) is None
 
 
 def test_clocks_that_lie_close_or_spread_are_not_odd() -> None:
-    assert not clocks.odd(taken((1971.0, 1979.0, 1980.0, 1980.0)))
-    assert not clocks.odd(taken((1400.0, 1402.0, 1406.0, 1402.0), (), LOW_CLOCK))
-    assert not clocks.odd(taken((1950.0, 1980.0)))  # which of two is odd?
-    assert not clocks.odd(taken((1774.0, 1754.0, 1774.0, 1758.0)))  # there are two clocks
+    assert None is clocks.odd(taken((1971.0, 1979.0, 1980.0, 1980.0)))
+    assert None is clocks.odd(taken((1400.0, 1402.0, 1406.0, 1402.0), (), LOW_CLOCK))
+    assert None is clocks.odd(taken((1950.0, 1980.0)))  # which of two is odd?
+    assert None is clocks.odd(taken((1774.0, 1754.0, 1774.0, 1758.0)))  # there are two clocks
 
 
 def test_a_process_that_ran_a_step_above_the_others_is_odd() -> None:
-    assert clocks.odd(taken((1829.0, 1814.0, 1813.0, 1814.0)))
-    assert clocks.odd(taken((1814.0, 1813.0, 1829.0)))
+    assert clocks.odd(taken((1829.0, 1814.0, 1813.0, 1814.0))) == 0
+    assert clocks.odd(taken((1814.0, 1813.0, 1829.0))) == 2
 
 
 # The first one ran a step too high, as that of `wgmma_tma_store` at 1024 in the record of 686b6c50.
-ODD_MHZ, ODD_S = (1829.0, 1814.0, 1813.0), (16.09e-6, 16.23e-6, 16.24e-6)
+ODD_MHZ, ODD_S = (1829.0, 1814.0, 1813.0, 1812.0), (16.09e-6, 16.23e-6, 16.24e-6, 16.23e-6)
 
 
-def one_more(mhz: float, seconds: float, process: int = 3) -> Measurement:
-    (fresh,) = taken((mhz,), (seconds,), LOW_CLOCK)
-    return {**fresh, "process": process}
+def in_order(mhz: float | None, seconds: float, process: int) -> Measurement:
+    (one,) = taken((mhz,), (seconds,), LOW_CLOCK)
+    return {**one, "process": process, "spent_s": {"rest": 0.1 * process}}
 
 
-@pytest.mark.parametrize("at", range(3))
-def test_a_further_process_takes_the_place_of_one_at_another_clock(at: int) -> None:
-    order = [*range(3)]
-    order.insert(at, order.pop(0))
-    cell = taken(tuple(ODD_MHZ[each] for each in order), tuple(ODD_S[each] for each in order), LOW_CLOCK)
+@pytest.mark.parametrize("at", range(4))
+def test_a_process_at_another_clock_than_all_others_is_left_out(at: int) -> None:
+    """The last process takes its place, or the one before it that of the last; nothing of it is lost."""
+    order = [*range(1, 4)]
+    order.insert(at, 0)
+    cell = [in_order(ODD_MHZ[one], ODD_S[one], process) for process, one in enumerate(order)]
     cell[0]["kernels"] = [{"kernel": "wgmma"}]
-    found = clocks.joined(cell, one_more(1812.0, 16.23e-6))
-    assert [each["process"] for each in found] == [3 if place == at else place for place in range(3)]
-    assert found[at]["instead_of"]["seconds"] == 16.09e-6
+    assert clocks.odd(cell) == at
+    assert not Outcome("ok", measurements=cell).wanted(4)  # the cell has ended
+    found = clocks.settled(cell)
+    assert [each["process"] for each in found] == [[3, 1, 2], [0, 3, 2], [0, 1, 3], [0, 1, 2]][at]
+    assert sorted(each["seconds"] for each in found) == sorted(ODD_S[1:])
+    (told,) = (each["instead_of"] for each in found if "instead_of" in each)
+    assert told == {
+        "process": at, "seconds": ODD_S[0], "clock64_mhz": ODD_MHZ[0], "throttled": [LOW_CLOCK],
+        "spent_s": {"rest": 0.1 * at},
+    }  # fmt: skip
     assert found[0]["kernels"] == [{"kernel": "wgmma"}]
-    outcome = Outcome("ok", measurements=found)
-    assert not outcome.wanted(4)
-    assert Outcome("ok", measurements=[*cell, one_more(1812.0, 16.23e-6)]).wanted(4)
+    assert [Outcome("ok", measurements=found).wanted(process) for process in range(4)] == [False] * 4
 
 
-def test_both_clocks_of_a_cell_that_has_two_are_kept() -> None:
-    """As of `wmma` at 64 x 65536 x 256 there: what agrees with the odd one is no reason to leave that out."""
-    cell = taken((1774.0, 1754.0, 1774.0), ODD_S, LOW_CLOCK)
-    two = clocks.joined(cell, one_more(1757.0, 16.23e-6))
-    assert [each["clock64_mhz"] for each in two] == [1774.0, 1754.0, 1774.0, 1757.0]
-    assert not any("instead_of" in each for each in two)
+@pytest.mark.parametrize(
+    "mhz",
+    [
+        (1774.0, 1754.0, 1774.0, 1758.0, 1756.0, 1757.0),  # as of `wmma` at 64 x 65536 x 256 there
+        (1810.0, 1810.0, 1810.0, 1795.0, 1810.0, 1795.0),
+        (1829.0, 1814.0, 1813.0),  # too few others to tell
+        (1829.0, 1814.0, 1813.0, None),
+    ],
+)
+def test_both_clocks_of_a_cell_that_has_two_are_kept(mhz: tuple[float | None, ...]) -> None:
+    cell = [in_order(one, 16e-6, process) for process, one in enumerate(mhz)]
+    assert clocks.agreeing(cell) == clocks.settled(cell) == cell
 
 
-def test_one_measurement_of_a_cell_is_replaced_at_most() -> None:
-    cell = clocks.joined(taken(ODD_MHZ, ODD_S, LOW_CLOCK), one_more(1812.0, 16.23e-6))
-    cell = clocks.joined(cell, one_more(1829.0, 16.09e-6, 4))
-    assert clocks.odd(cell)
-    assert [each["process"] for each in clocks.joined(cell, one_more(1813.0, 16.24e-6, 5))] == [3, 1, 2, 4, 5]
-
-
-def test_what_read_no_clock_is_one_more() -> None:
-    blind: Measurement = {"process": 3, "seconds": 16.2e-6}
-    assert clocks.joined(taken(ODD_MHZ, ODD_S, LOW_CLOCK), blind)[3] == blind
+def test_a_second_replacement_tells_of_the_first() -> None:
+    loud = [in_order(mhz, 16e-6 * (1 + at / 100), at) for at, mhz in enumerate(ODD_MHZ)]
+    cell = clocks.settled(loud)
+    hot = "hardware thermal slowdown"
+    cell[0]["throttled"] = [hot]
+    found = clocks.retaken(cell, in_order(1813.0, 16e-6, 6))
+    assert (found[0]["process"], found[0]["instead_of"]["process"]) == (6, 3)
+    assert found[0]["instead_of"]["instead_of"]["process"] == 0
+    known = Outcome("ok", measurements=found)
+    assert [process for process in range(8) if known.wanted(process)] == [4, 5, 7]  # no one measures a cell twice
 
 
 def test_a_retake_that_read_no_clock_replaces_no_measurement_that_has_one() -> None:

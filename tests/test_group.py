@@ -202,6 +202,17 @@ def test_measure_leaves_facts_and_progress(monkeypatch: pytest.MonkeyPatch, pack
     assert ["ended" in line for line in said] == [False, False, False, False, True]
 
 
+def test_an_op_without_cells_starts_no_process_for_those_that_have_some(
+    package: Package, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = Options(quick=True, only=r"transpose/c float32 256x256 hot", tree=str(package()), facts=str(tmp_path))
+    first = group.measure(PROJECT, "transpose", "cpu", options, ["transpose", "vector_add"])
+    monkeypatch.setattr(Run, "measure_all", lambda *_, **__: pytest.fail("it measures again"))
+    found = group.measure(PROJECT, "vector_add", "cpu", options, ["transpose", "vector_add"])
+    assert (len(first.outcomes), found.outcomes) == (1, {})
+    assert {path.name for path in tmp_path.glob("*.jsonl")} == {"transpose.cpu.jsonl", "vector_add.cpu.jsonl"}
+
+
 def test_the_end_of_a_group_is_said(package: Package, tmp_path: Path) -> None:
     progress = tmp_path / "progress"
     only = r"transpose/c float32 256x256 hot"

@@ -44,10 +44,21 @@ def cells_of(line: str) -> list[str]:
 
 def test_what_changed_beside_others_is_told_by_what_held_the_clock() -> None:
     lines = heat.pair(record(1800.0, 3.03e-6, 38.0), record(1818.0, 3e-6, 42.0))
-    assert [line["lowered"] for line in lines] == [True] + [False] * 9
+    assert [line["held_by"] for line in lines] == [heat.TENSOR] + [heat.NOTHING] * 9
     lowered, highest = map(cells_of, heat.by_side(lines).splitlines()[2:])
     assert lowered[1:] == ["1", "38.0, 200 W", "42.0, 200 W", "+1.00 %", "-0.99 %", "100 %"]
     assert highest[1:] == ["9", "38.0, 100 W", "42.0, 100 W", "+0.00 %", "+0.00 %", "0 %"]
+
+
+def test_without_a_kernel_on_tensor_cores_there_is_nothing_to_compare() -> None:
+    with pytest.raises(UserError, match="no cold cell of both sidecars has a clock that tensor cores lowered"):
+        heat.pair(record(1700.0, 3e-6, 38.0), record(1700.0, 3e-6, 42.0))
+    limited, _ = map(cells_of, heat.by_side([
+        {"held_by": held, "alone": heat.readings(own), "among": heat.readings(own)}
+        for held in (heat.POWER, heat.NOTHING)
+        for own in [record(1700.0, 3e-6, 38.0).cells[WGMMA].measurements]
+    ]).splitlines()[2:])  # fmt: skip
+    assert limited[0] == heat.POWER
 
 
 @pytest.mark.parametrize("other", [{"commit": "2" * 8}, {"gpu": "another"}])

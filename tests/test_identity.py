@@ -226,14 +226,19 @@ def test_an_aa_that_became_noisier_is_not_accepted(
 def test_an_aa_of_which_one_side_measured_more_is_not_accepted(
     project: Project, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A GPU that cooled beside cells that only one side had runs tensor cores at another clock."""
+    """A GPU that cooled beside cells that only one side had runs tensor cores at another clock. Nor was a cell
+    measured that failed."""
     fewer = tmp_path / QUIET.name
-    fewer.write_text(
-        "".join(line for line in QUIET.read_text().splitlines(keepends=True) if "matmul/wmma " not in line)
-    )
-    for sides in ((QUIET, fewer), (fewer, QUIET)):
-        assert command.main(project, "identity", ["--accept", "--aa", *map(str, sides)]) == 1
-        assert "an A/A measures the same cells on both sides, of which one lacks " in capsys.readouterr().out
+    lines = [json.loads(line) for line in QUIET.read_text().splitlines()]
+    lost = {"state": "failed", "reason": "the device was lost", "visits": []}
+    rest = [line for line in lines if "matmul/wmma " not in line.get("key", "")]
+    failed = [line if line in rest else {**line, **lost} for line in lines]
+    for left in (rest, failed):
+        fewer.write_text("".join(f"{json.dumps(line)}\n" for line in left))
+        for sides in ((QUIET, fewer), (fewer, QUIET)):
+            assert command.main(project, "identity", ["--accept", "--aa", *map(str, sides)]) == 1
+            said = capsys.readouterr().out
+            assert "not accepted: 11 GPU cells, such as matmul/wmma bfloat16->float32 4096x4096x4096 cold, were" in said
 
 
 def test_an_aa_of_few_cells_is_not_accepted(

@@ -108,12 +108,13 @@ def test_each_process_has_a_row_of_what_it_spent() -> None:
     told = [cell(STEADY[:2]), cell(STEADY[:1])]
     for one in (one for each in told for one in each.measurements):
         one["spent_s"] = {"rest": 2.0, "replay": 1.0, "bind": 0.5, "check": 0.5}
+    told[1].measurements[0]["instead_of"] = {"process": 1, "spent_s": {"rest": 2.0, "fill": 2.0}}
     found = [[text.strip() for text in line.split("|")[1:-1]] for line in minutes.by_process(told).splitlines()]
     assert found[0] == ["process", "measurements", "rest", "replay", "others", "all", "a measurement"]
     assert found[2:] == [
         ["0", "2", "4 s", "2 s", "2 s", "8 s", "4000 ms"],
-        ["1", "1", "2 s", "1 s", "1 s", "4 s", "4000 ms"],
-        ["all", "3", "6 s", "3 s", "3 s", "12 s", "4000 ms"],
+        ["1", "2", "4 s", "1 s", "3 s", "8 s", "4000 ms"],
+        ["all", "4", "8 s", "3 s", "5 s", "16 s", "4000 ms"],
     ]
 
 

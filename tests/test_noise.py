@@ -307,16 +307,20 @@ def test_streamed_products_are_exact() -> None:
     assert len({row.tobytes() for row in found}) > 300
 
 
+shared: list[list[str]] = []  # the ops in whose processes each group of `asked` would be measured
+
+
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[list[Cell]]:
     """The cells of each group that was asked for; none is measured."""
     cells: list[list[Cell]] = []
+    shared.clear()
 
     def measure(project: Project, op: str, device: str, options: Options, together: Sequence[str]) -> Group:
         assert (options.quick, options.tree) == (False, "a folder")  # all other options stay
-        assert Path(options.facts).is_dir()  # where the groups of ops that share processes wait for their turn
-        assert op in together
-        assert all(project.op(other).noise_cells == project.op(op).noise_cells for other in together)
+        assert options.facts  # where the groups of ops that share processes wait for their turn
+        assert Path(options.facts).is_dir()
+        shared.append([*together])
         cells.append(plan(project.op(op), device, quick=options.quick, only=options.only))
         return group(1.0)
 
@@ -342,6 +346,9 @@ def test_an_expensive_op_is_taken_in_part(asked: list[list[Cell]], project: Proj
 def test_other_ops_are_taken_whole(asked: list[list[Cell]], project: Project) -> None:
     assert noise.main(project, "scripts/lab/noise", ["--runs", "2"]) == 0
     assert [cells[0].op for cells in asked] == [*PROJECT.ops] * 2
+    assert shared == [["vector_add", "transpose"], ["vector_add", "transpose"], ["matmul"]] * 2
+    assert noise.main(project, "scripts/lab/noise", ["--runs", "2", "--only", "padded"]) == 0
+    assert shared[6:] == [[*PROJECT.ops]] * 6
     assert asked[1] == plan(PROJECT.op("transpose"), "gpu")
     asked.clear()
     narrowed = ["--only", "padded|naive", "--shape", "1024x1024", "--type", "float32", "--cache", "cold"]

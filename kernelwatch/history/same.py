@@ -19,11 +19,11 @@ def judge(before: Record, after: Record) -> tuple[list[str], dict[str, Any]]:
     kept: dict[str, Any] = {"commit": after.commit, "machine": after.machine, "cells": len(keys), "moved": len(moved)}
     if before.commit != after.commit:
         return [f"an A/A is of one commit, not of {before.commit} and {after.commit}"], kept
-    lone = before.cells.keys() ^ after.cells.keys()
-    if only := sorted(key for key in lone if _of_gpu(before, key) or _of_gpu(after, key)):
+    sides = [{key for key in record.cells if _of_gpu(record, key)} for record in (before, after)]
+    if lone := sorted(sides[0] ^ sides[1]):
         return [
-            f"an A/A measures the same cells on both sides, of which one lacks {len(only)}, such as {only[0]}: "
-            "what runs in between heats the GPU, and moves its clock"
+            f"{len(lone)} GPU cells, such as {lone[0]}, were measured on one side only: what runs in between heats the "
+            "GPU and moves its clock, so an A/A needs the same cells on both"
         ], kept
     if quiet[0] is None or quiet[1] is None:
         return [
@@ -40,7 +40,7 @@ def judge(before: Record, after: Record) -> tuple[list[str], dict[str, Any]]:
 
 def _of_gpu(record: Record, key: str) -> bool:
     cell = record.cells.get(key)
-    return cell is not None and cell.group.endswith(" gpu")
+    return cell is not None and cell.group.endswith(" gpu") and bool(cell.seconds)
 
 
 def _timed(record: Record, key: str) -> bool:

@@ -187,15 +187,9 @@ def _resumed(run: Run, options: Options, processes: int) -> dict[str, Facts]:
     return resumed
 
 
-def _join(run: Run, process: int) -> None:
-    """Let what a process has just measured take the place of what ran at another clock than all others."""
-    for one in run.group.outcomes.values():
-        if len(one.measurements) > 1 and one.measurements[-1]["process"] == process:
-            one.measurements = clocks.joined(one.measurements[:-1], one.measurements[-1])
-
-
 def retake(run: Run, process: int) -> None:
-    """Measure the cells whose clock was limited, or another one in one process, once more in one more process.
+    """Leave out what ran at another clock than all others, where enough processes are left. Then measure the cells
+    whose clock was limited, or another one in one process, once more in one more process.
 
     Its measurement takes the place of the one that agreed least, if all agree better then. A cell that stays limited is
     marked.
@@ -204,8 +198,10 @@ def retake(run: Run, process: int) -> None:
 
     def is_doubtful(cell: Cell) -> bool:
         known = outcomes[cell.key].measurements
-        return bool(clocks.clock(known, others).limits) or clocks.odd(known)
+        return bool(clocks.clock(known, others).limits) or clocks.odd(known) is not None
 
+    for each in outcomes.values():
+        each.measurements = clocks.settled(each.measurements)
     doubtful = [cell for cell in run.cells if is_doubtful(cell)]
     if not doubtful or run.unavailable:
         return
@@ -252,10 +248,10 @@ def measure(
     groups = _measure(project, [cell for own in cells.values() for cell in own], device, options)
     for group in groups.values():
         save(group, options)
-    empty = Group(f"{op} {device}", {}, {})
-    if not cells[op]:
-        save(empty, options)
-    return groups.get(op, empty)
+    empty = {each: Group(f"{each} {device}", {}, {}) for each in ops if not cells[each]}
+    for none in empty.values():
+        save(none, options)
+    return groups[op] if op in groups else empty[op]
 
 
 def _saved(name: str, options: Options) -> Group | None:
@@ -287,7 +283,6 @@ def _measure(project: Project, cells: list[Cell], device: str, options: Options)
             for seed in range(done, processes):
                 last = not options.quick and bool(of_sources(run))  # the one that looks at the codes
                 run.measure_all(seed, progress.tick, more=processes - 1 - seed + last)
-                _join(run, seed)
                 progress.reach((seed + 1) * len(cells))
                 if run.unavailable:  # what an earlier process kept may go on on another day
                     break

@@ -10,6 +10,7 @@ from typing import Any, cast
 
 from kernelwatch.identity import COUNTED, TIMED, known
 from kernelwatch.system import student
+from kernelwatch.timing import clocks
 from kernelwatch.timing.record import CellState, Facts, Measurement
 
 # Slow cells are steady and expensive, so fewer processes suffice: seconds per pass -> processes.
@@ -43,14 +44,24 @@ class Outcome:
         enough = next((processes for slow_s, processes in ENOUGH.items() if pass_s > slow_s), math.inf)
         if self.state != "ok":
             return self.state == "waiting"
-        if any(measurement["process"] == process for measurement in self.measurements):
+        if process in self._processes():
             return False
         return len(self.measurements) < enough and self.detectable() > FINE
 
+    def _processes(self) -> set[int]:
+        """The processes that have measured the cell, with those whose measurements were replaced."""
+        found: set[int] = set()
+        for one in self.measurements:
+            told: Mapping[str, Any] | None = one
+            while told:
+                found.add(told["process"])
+                told = told.get("instead_of")
+        return found
+
     def detectable(self) -> float:
-        """The minimum detectable change (system/student.py) of the time. Infinite as long as few processes have
-        measured the cell."""
-        values = [*self.by_process("seconds").values()]
+        """The minimum detectable change (system/student.py) of the time, without the odd one of the processes
+        (timing/clocks.py). Infinite as long as few of them have measured the cell."""
+        values = [one["seconds"] for one in clocks.agreeing(self.measurements) if "seconds" in one]
         if len(values) < LEAST or (mean := statistics.mean(values)) <= 0:
             return math.inf
         return student.detectable(statistics.stdev(values) / mean, len(values))

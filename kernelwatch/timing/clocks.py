@@ -18,6 +18,7 @@ OWN = (LOW_CLOCK, POWER_CAP)  # what a kernel's own work may do; any other limit
 CLOCKS_AGREE = 0.02  # of the median clock: the clocks of all processes lie within it
 SECONDS_AGREE = 0.003  # the coefficient of variation of the processes' seconds, whatever their clocks
 ODD_CLOCK = 0.006  # of the clock of the others: a process this far from it ran a step of the clock lower or higher
+AGREEING_LEAST = 3  # processes that a cell needs beside an odd one, which is left out then
 DOUBT_LEAST = 0.01  # by how much a limited figure may be wrong, if its clocks do not say more
 
 DIFFERS = "SM clock differs between processes"
@@ -55,28 +56,44 @@ def clock(measurements: Sequence[Measurement], others: Others | None = None) -> 
     return Clock(limits=limits, doubt=max(DOUBT_LEAST, apart / 2))
 
 
-def odd(measurements: Sequence[Measurement]) -> bool:
-    """Whether one process ran at another clock than the others, which agree. The first one did, most often: nothing
-    tells it which clock the launches can have."""
-    known = sorted(float(mhz) for each in measurements if (mhz := each.get("clock64_mhz")))
-    return len(known) > 2 and any(_lone(one, rest) for one, rest in ((known[0], known[1:]), (known[-1], known[:-1])))
+def odd(measurements: Sequence[Measurement], least: int = 2) -> int | None:
+    """The place of the process that ran at another clock than the others, which agree; None if there is none. `least`:
+    the number of others, at least; what read no clock does not count."""
+    known = {place: float(mhz) for place, each in enumerate(measurements) if (mhz := each.get("clock64_mhz"))}
+    if len(known) <= least:
+        return None
+    for at in (min(known, key=known.__getitem__), max(known, key=known.__getitem__)):
+        others = [mhz for place, mhz in known.items() if place != at]
+        step = ODD_CLOCK * statistics.median(others)
+        if abs(known[at] - statistics.median(others)) > step >= max(others) - min(others):
+            return at
+    return None
 
 
-def _lone(mhz: float, others: Sequence[float]) -> bool:
-    step = ODD_CLOCK * statistics.median(others)
-    return abs(mhz - statistics.median(others)) > step >= max(others) - min(others)
+def agreeing(measurements: Sequence[Measurement]) -> list[Measurement]:
+    """The measurements of a cell without the odd one, if there are enough others to tell. What two processes had is
+    no odd clock: a cell that has two clocks keeps both."""
+    at = odd(measurements, AGREEING_LEAST)
+    return [each for place, each in enumerate(measurements) if place != at]
 
 
-def joined(measurements: Sequence[Measurement], fresh: Measurement) -> list[Measurement]:
-    """The measurements of a cell and that of a further process. It takes the place of one that ran at another clock
-    than all the others if it agrees with these. That happens once at most: a cell that has two clocks keeps both."""
-    if odd(measurements) and not any("instead_of" in each for each in measurements):
-        changed = retaken(measurements, fresh)
-        known = [mhz for each in changed if (mhz := each.get("clock64_mhz"))]
-        replaced = any("instead_of" in each for each in changed)
-        if replaced and max(known) - min(known) <= ODD_CLOCK * statistics.median(known):
-            return changed
-    return [*measurements, fresh]
+def settled(measurements: Sequence[Measurement]) -> list[Measurement]:
+    """The measurements of a cell after its last process, which takes the place of the odd one; if it is the odd one
+    itself, the one before it does."""
+    at = odd(measurements, AGREEING_LEAST)
+    if at is None:
+        return [*measurements]
+    *others, last = measurements
+    if at == len(others):
+        return [*others[:-1], _instead_of(others[-1], last)]
+    # Only the first process knows what a launch runs.
+    return [*others[:at], {**others[at], **_instead_of(last, others[at])}, *others[at + 1 :]]
+
+
+def _instead_of(one: Measurement, old: Measurement) -> Measurement:
+    """A measurement that tells what it replaced, and what that had replaced."""
+    names = ("process", "seconds", "clock64_mhz", "throttled", "spent_s", "instead_of")
+    return {**one, "instead_of": {name: told for name in names if (told := old.get(name)) is not None}}
 
 
 def retaken(measurements: Sequence[Measurement], fresh: Measurement) -> list[Measurement]:
@@ -89,10 +106,9 @@ def retaken(measurements: Sequence[Measurement], fresh: Measurement) -> list[Mea
     places = range(len(measurements))
     at = max(places, key=lambda place: _apart(measurements, place))
     old = measurements[at]
-    told = {name: old.get(name) for name in ("process", "seconds", "clock64_mhz", "throttled")}
     changed = list(measurements)
     # Only the first process knows what a launch runs; a clock that the new one did not read is not the old one's.
-    changed[at] = {**old, "clock64_mhz": None, **fresh, "instead_of": told}
+    changed[at] = {**old, "clock64_mhz": None, **_instead_of(fresh, old)}
     if max(_apart(changed, place) for place in places) < _apart(measurements, at):
         return changed
     changed[at] = {**old, "retakes": old.get("retakes", 0) + 1}

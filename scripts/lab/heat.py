@@ -2,10 +2,9 @@
 """Shows that the SM clock of kernels on tensor cores moves with the heat of the GPU.
 
 Two sidecars of one commit, taken one after the other on one GPU, are held against each other: ALONE has a few cells,
-AMONG has them among many others, which heat the GPU. A kernel whose own work lowers the clock tells the most. What the
-cells took goes to docs/heat.jsonl, a line each, and from there to a table of docs/research/measuring.md. A second table
-comes from the newest records in results/: the same kernels, by the process that measured them. With no sidecars it only
-writes the tables.
+AMONG has them among many others, which heat the GPU. What the cells took goes to docs/heat.jsonl, a line each, and from
+there to a table of docs/research/measuring.md. A second table comes from the newest records in results/: the kernels
+whose own work lowers the clock, by the process that measured them. With no sidecars it only writes the tables.
 """
 
 if __name__ == "__main__":
@@ -59,38 +58,48 @@ def highest(record: Record) -> float:
     return statistics.quantiles([max(clocks(cell)) for cell in cold(record) if clocks(cell)], n=4)[-1]
 
 
-def lowered(mhz: float, most: float) -> bool:
-    """Whether work on tensor cores held a clock, and no power limit. `most`: the highest clock."""
-    return POWER_CLOCK * most <= mhz < STEADY_CLOCK * most
+TENSOR, POWER, NOTHING = "tensor cores lower it", "the power limit lowers it", "the highest"
+
+
+def held_by(mhz: float, most: float) -> str:
+    """What held an SM clock. `most`: the highest one."""
+    return NOTHING if mhz >= STEADY_CLOCK * most else TENSOR if mhz >= POWER_CLOCK * most else POWER
 
 
 def pair(alone: Record, among: Record) -> list[dict[str, Any]]:
-    """A line for each cold GPU cell of both. Raises: UserError if they are not of one commit and one GPU."""
+    """A line for each cold GPU cell of both. Raises: UserError if they are not of one commit and one GPU, or if both
+    have no such cell whose clock tensor cores lowered."""
     who = [
         {(group, facts.get("nvml_uuid_sha256")) for group, facts in record.facts.items() if group.endswith(" gpu")}
         for record in (alone, among)
     ]
     if alone.commit != among.commit or not who[0] & who[1]:
-        raise UserError("the two sidecars are not of one commit and one GPU: nothing but the other cells may differ")
+        raise UserError("the two sidecars are not of one commit and one GPU")
     most = highest(among)
     beside = {cell.key: cell for cell in cold(among)}
-    return [
+    lines = [
         {
             "key": cell.key,
-            "lowered": lowered(readings(beside[cell.key].measurements)["mhz"], most),
+            "held_by": held_by(readings(beside[cell.key].measurements)["mhz"], most),
             "alone": readings(cell.measurements),
             "among": readings(beside[cell.key].measurements),
         }
         for cell in cold(alone)
         if cell.key in beside and clocks(cell) and clocks(beside[cell.key])
     ]
+    if not any(line["held_by"] == TENSOR for line in lines):
+        raise UserError(
+            "no cold cell of both sidecars has a clock that tensor cores lowered: there is nothing to compare"
+        )
+    return lines
 
 
 def by_side(lines: Sequence[dict[str, Any]]) -> str:
-    """A row for the kernels whose clock tensor cores lowered, and one for the others."""
+    """A row for each of what held the clocks of cells."""
     rows = []
-    for title, tensor in (("tensor cores lower it", True), ("the highest, or limited by power", False)):
-        own = [line for line in lines if line["lowered"] is tensor]
+    for title in (TENSOR, POWER, NOTHING):
+        if not (own := [line for line in lines if line["held_by"] == title]):
+            continue
 
         def mean(side: str, name: str, own: Sequence[dict[str, Any]] = own) -> float:
             return statistics.fmean(line[side][name] for line in own)
@@ -108,8 +117,9 @@ def by_side(lines: Sequence[dict[str, Any]]) -> str:
 def by_process(records: Sequence[Record]) -> str:
     """A row for each process: how hot it found the GPU, and by how much the clock and the time of the kernels on tensor
     cores differ from their means over the processes."""
-    heads = [head for record in records for head in (f"{record.commit}: C", "W", "clock", "time")]
     cells = [of_tensor_cores(record) for record in records]
+    firsts = [f"{record.commit}, {len(own)} cells: C" for record, own in zip(records, cells, strict=True)]
+    heads = [head for first in firsts for head in (first, "W", "clock", "time")]
     rows = [[str(process), *(text for own in cells for text in _texts(own, process))] for process in PROCESSES]
     return table(["process", *heads], rows)
 
@@ -118,7 +128,7 @@ def of_tensor_cores(record: Record) -> list[Measured]:
     """The cold cells whose clock work on tensor cores lowered, of which LEAST processes or more read it."""
     most = highest(record)
     cells = [cell for cell in cold(record) if len(clocks(cell)) == len(cell.measurements) >= LEAST]
-    return [cell for cell in cells if lowered(statistics.fmean(clocks(cell)), most)]
+    return [cell for cell in cells if held_by(statistics.fmean(clocks(cell)), most) == TENSOR]
 
 
 def _texts(cells: Sequence[Measured], process: int) -> list[str]:

@@ -215,19 +215,30 @@ def by_part(run: Run) -> str:
 def spent(cells: Sequence[Measured]) -> dict[str, float]:
     """The seconds of each part that measurements say that they spent time on."""
     seconds: dict[str, float] = {}
-    for one in (one for cell in cells for one in cell.measurements):
-        for part, value in one.get("spent_s", {}).items():
+    for _, parts in by_visit(cells):
+        for part, value in parts.items():
             seconds[part] = seconds.get(part, 0.0) + value
     return seconds
 
 
+def by_visit(cells: Sequence[Measured]) -> Iterator[tuple[int, Mapping[str, float]]]:
+    """The process of each measurement and what it spent by part, also of those that others replaced, as far as it is
+    known."""
+    for one in (one for cell in cells for one in cell.measurements):
+        told: Mapping[str, Any] | None = one
+        while told:
+            if told is one or "spent_s" in told:
+                yield told["process"], told.get("spent_s", {})
+            told = told.get("instead_of")
+
+
 def by_process(cells: Sequence[Measured]) -> str:
     """A row for each process of a run: its measurements, and the seconds that they rested, replayed and did others."""
-    rows, total = [], dict.fromkeys(("", *SHOWN, "others"), 0.0)
-    for process in sorted({one["process"] for cell in cells for one in cell.measurements}):
-        own = [one for cell in cells for one in cell.measurements if one["process"] == process]
+    rows, total, visits = [], dict.fromkeys(("", *SHOWN, "others"), 0.0), [*by_visit(cells)]
+    for process in sorted({process for process, _ in visits}):
+        own = [parts for at, parts in visits if at == process]
         taken: dict[str, float] = {"": len(own), **dict.fromkeys(SHOWN, 0.0), "others": 0.0}
-        for part, seconds in ((part, each) for one in own for part, each in one.get("spent_s", {}).items()):
+        for part, seconds in ((part, each) for parts in own for part, each in parts.items()):
             taken[part if part in SHOWN else "others"] += seconds
         total = {name: total[name] + taken[name] for name in total}
         rows.append(_row(str(process), taken))

@@ -193,12 +193,6 @@ def clocks(cell: Measured) -> list[float]:
     return [float(mhz) for each in cell.measurements if (mhz := each.get("clock64_mhz"))]
 
 
-def _farthest(values: Sequence[float]) -> int:
-    """The place of the value that is farthest from the median."""
-    middle = statistics.median(values)
-    return max(range(len(values)), key=lambda at: abs(values[at] - middle))
-
-
 def by_clock(records: Sequence[Record]) -> str:
     """A row for each record: how far the processes differ in the cells that can run at the highest SM clock, where all
     of them did, and where one ran below it; of all cells, the share in which one process ran a step below or above the
@@ -216,8 +210,8 @@ def by_clock(records: Sequence[Record]) -> str:
         for side in (True, False):
             spreads = [cell.spread for cell in able if (cell.key in steady) is side]
             row += [str(len(spreads)), *quantiles(spreads)]
-        strange = [cell for cell in cells if odd(cell.measurements)]
-        first = sum(_farthest(clocks(cell)) == 0 for cell in strange)
+        strange = [cell for cell in cells if odd(cell.measurements) is not None]
+        first = sum(odd(cell.measurements) == 0 for cell in strange)
         rows.append([*row, percent(len(strange) / len(cells), 1), str(first)])
     return table(header, rows)
 
