@@ -261,6 +261,54 @@ def test_the_training_adds_the_shapes_of_another_seed_or_of_other_steps(
     assert run() == third + [(3, [2, 4], at) for at in range(3)] + usual, "its own shapes are measured anew"
 
 
+def test_the_training_keeps_each_shape_that_is_not_measured_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out, taken = tmp_path / "shapes.jsonl", list[int]()
+    told: dict[str, Any] = {"seconds": 1.0, "stop_at": None}
+
+    def figures(self: Any, one: Drawn, seconds: float) -> dict[str, Any]:
+        if one.number == told["stop_at"]:
+            raise KeyboardInterrupt
+        taken.append(one.number)
+        return {
+            "rungs": {"numpy": told["seconds"]},
+            "device": self.timer.name,
+            "conditions": self.timer.conditions(),
+        }
+
+    monkeypatch.setattr(shapes.Shapes, "_figures", figures)
+    monkeypatch.setattr(shapes, "contending", lambda *_: ["numpy", "c_openmp"])
+
+    def run(only: str, *more: str, seed: int = 3, count: int = 3) -> list[int]:
+        taken.clear()
+        arguments = ["--device", "cpu", "--train", "--seed", str(seed), "--shapes", str(count), "--out", str(out)]
+        assert shapes.main([*arguments, "--only", only, *more]) == 0
+        return list(taken)
+
+    def record() -> dict[int, float]:
+        own = [line for line in shapes.read(out) if line["seed"] == 3]
+        assert [line["number"] for line in own] == sorted({line["number"] for line in own})
+        return {line["number"]: line["rungs"]["numpy"] for line in own}
+
+    transposes, products = run("transpose"), run("matmul", "--resume")
+    assert len(transposes) == len(products) == 3
+    assert record() == dict.fromkeys([*transposes, *products], 1.0), "with --resume"
+    run("transpose", seed=4)
+    told["seconds"] = 2.0
+    assert run("matmul", count=2) == products[:2]
+    assert record() == dict.fromkeys(transposes, 1.0) | dict(zip(products, (2.0, 2.0, 1.0), strict=True)), "without it"
+    assert sum(line["seed"] == 4 for line in shapes.read(out)) == 3
+    told |= {"seconds": 3.0, "stop_at": transposes[1]}
+    with pytest.raises(KeyboardInterrupt):
+        run("transpose")
+    assert [record()[number] for number in transposes] == [3.0, 1.0, 1.0], "a run that is stopped keeps the rest"
+    told |= {"seconds": 4.0, "stop_at": None}
+    monkeypatch.setattr(shapes, "kernels", lambda: "others")
+    assert run("transpose", "--resume", count=1) == transposes[:1], "other kernels are measured anew"
+    assert [record()[number] for number in transposes] == [4.0, 1.0, 1.0]
+
+
 def test_any_text_of_the_package_makes_other_kernels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "matmul" / "__pycache__").mkdir(parents=True)
     monkeypatch.setattr(gpukernels, "__file__", str(tmp_path / "__init__.py"))

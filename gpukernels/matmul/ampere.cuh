@@ -26,6 +26,8 @@ __device__ void copy_async(T *to, const T *from, bool there) {
     struct alignas(COUNT * sizeof(T)) Copy {
         T values[COUNT];
     };
+    if (sizeof(Copy) == 16 && there)
+        emulator::copies_past_l1(to, from);
     *(Copy *)to = there ? *(const Copy *)from : Copy();
 #else
     if constexpr (COUNT * sizeof(T) == 16)

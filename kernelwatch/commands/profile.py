@@ -130,8 +130,8 @@ class Profiler:
         counts, kind = self.counts(cell), COSTS.get(name, "")
         if kind in counts.unpaired and getattr(counts, kind).ideal <= there < here:
             return GUARDED
-        twice = name == "load sectors" and "cp.async.cg" in source and there == here + counts.split
-        return SPLIT if twice else ""
+        only_split = name == "load sectors" and "cp.async.cg" in source and there == here + counts.split
+        return SPLIT if only_split else ""
 
     def compare(self, cell: Cell, there: dict[str, float], arch: str) -> Comparison:
         """Each count by the emulator and by ncu, and why they differ: "=" if they do not, "?" if no rule says."""

@@ -51,8 +51,8 @@ class Counts:
     `unpaired`: the kinds with an access that lanes of a warp made unequally often, such as one with a guard in a loop.
     It is not known which of a lane's accesses the hardware serves together with which of its neighbor's. The first
     accesses of all lanes are counted as one request, the second as another, and so on.
-    `split`: how many sectors of shared memory the copies of 16 bytes a lane from global memory fill, beyond the sectors
-    that they read: summed over the 128-byte lines of global memory that a warp reads at a time.
+    `split`: how many sectors of shared memory the asynchronous copies of 16 bytes a lane (cp.async.cg) fill, beyond the
+    sectors that they read: summed over the 128-byte lines of global memory that a warp reads at a time.
     """
 
     global_load: Tally

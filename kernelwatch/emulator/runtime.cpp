@@ -113,7 +113,6 @@ struct Thread {
     int64_t bad_index, bad_extent;
     int bad_line;           // the line of an index past its array, until the next access reports it; 0: none
     std::vector<uint32_t> seen;  // per site number: the thread's accesses since the last barrier
-    uint64_t stored;        // where its last access stored 16 bytes in shared memory, plus 1; 0: it did something else
 };
 
 Launch *launch;
@@ -295,6 +294,11 @@ std::unordered_map<uint64_t, unsigned> site_numbers;
 std::vector<Tally> tallies;                          // per site number
 std::vector<std::vector<std::vector<Request>>> requests;  // per warp and site
 
+struct Copy {  // an asynchronous copy that the running thread makes next; none if `from` is 0
+    uint64_t from, to;  // addresses in global memory and in a region of shared memory
+};
+Copy copy;
+
 void count(int region, uint64_t address, unsigned size, int access, uint64_t site) {
     const Region &place = regions[region];
     if (place.kind >= CONSTANT)
@@ -317,12 +321,11 @@ void count(int region, uint64_t address, unsigned size, int access, uint64_t sit
     request.lanes |= 1u << lane;
     request.size = size;
     request.address[lane] = address - place.low;  // every region begins in bank 0
-    // In a copy of a struct g++ tells of the store before the load.
-    if (place.kind == GLOBAL && access == 0 && size == 16 && current->stored) {
+    if (place.kind == GLOBAL && access == 0 && address == copy.from) {
         request.copies |= 1u << lane;
-        request.to[lane] = current->stored - 1;
+        request.to[lane] = copy.to;
+        copy = {};
     }
-    current->stored = place.kind == SHARED && access == 1 && size == 16 ? address - place.low + 1 : 0;
 }
 
 // A warp copies 16 bytes a lane from lines of 128 bytes of global memory to shared memory. How many more sectors of 32
@@ -425,10 +428,8 @@ void close_requests() {
                 tally.region_kind == SHARED ? add_shared(tally, request) : add_global(tally, request);
             of_warp[number].clear();
         }
-    for (Thread &thread : threads) {
+    for (Thread &thread : threads)
         std::fill(thread.seen.begin(), thread.seen.end(), 0);
-        thread.stored = 0;
-    }
 }
 
 // --- every access --------------------------------------------------------------------------------------------------
@@ -666,6 +667,13 @@ void touched(const void *address, unsigned size, int kind, void *site) {
     access(reinterpret_cast<uint64_t>(address), size, kind, site);
 }
 
+void copies_past_l1(const void *to, const void *from) {
+    const uint64_t address = reinterpret_cast<uint64_t>(to);
+    const int region = region_of(address);
+    if (region >= 0 && regions[region].kind == SHARED)
+        copy = {reinterpret_cast<uint64_t>(from), address - regions[region].low};
+}
+
 }  // namespace emulator
 
 // An access that the compiler took for aligned, and is not. Faults of a place come first: out of bounds says more.
@@ -737,6 +745,7 @@ __attribute__((visibility("default"))) void kernelwatch_run(Launch *what) {
     site_numbers.clear();
     tallies.clear();
     windows = {};
+    copy = {};
     block_size = {what->block[0], what->block[1], what->block[2]};
     grid_size = {what->grid[0], what->grid[1], what->grid[2]};
     stacks = all_stacks;
@@ -749,7 +758,6 @@ __attribute__((visibility("default"))) void kernelwatch_run(Launch *what) {
         thread.stack = nullptr;
         thread.warp_epoch = 0;
         thread.seen.clear();
-        thread.stored = 0;
     }
     shared_memory.assign(what->shared_bytes + 256, 0xA5);
     shared_start = shared_memory.data() + (-reinterpret_cast<uint64_t>(shared_memory.data()) & 127);

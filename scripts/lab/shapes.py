@@ -4,8 +4,9 @@
 At each shape `best` and the others take turns in one process, on cold memory, after their outputs were checked. The
 record goes to docs/shapes.jsonl, a line for each shape, and from there to the table of docs/matmul.md. With --train it
 times the rungs that `best` may take instead, and the record goes to results/, from which scripts/lab/best learns. That
-record keeps the shapes of other seeds. A run that was stopped goes on with --resume; --table writes the table. With
---device cpu it tries itself: a rung for the CPU stands in for `best`, and nothing is recorded without --out.
+record keeps each shape that is not measured anew. A run that was stopped goes on with --resume; --table writes the
+table. With --device cpu it tries itself: a rung for the CPU stands in for `best`, and nothing is recorded without
+--out.
 """
 
 if __name__ == "__main__":
@@ -236,15 +237,16 @@ class Shapes:
             then = line.get("conditions", {})
             return (
                 line.get("device") == self.timer.name
-                and all(line.get(name) == self.facts.get(name) for name in (*DRAWN_BY, "kernels", "torch"))
+                and self.drew(line)
+                and all(line.get(name) == self.facts.get(name) for name in ("kernels", "torch"))
                 and all(then.get(name) == now.get(name) for name in VERSIONS)
             )
 
         return {line["number"]: line for line in lines if same(line)}
 
-    def of_others(self, lines: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-        """The lines of a record of training that another seed or other steps drew."""
-        return [line for line in lines if any(line.get(name) != self.facts.get(name) for name in DRAWN_BY)]
+    def drew(self, line: Mapping[str, Any]) -> bool:
+        """Whether this seed and these steps drew the shape of a line."""
+        return all(line.get(name) == self.facts.get(name) for name in DRAWN_BY)
 
     def chosen(self, one: Drawn) -> str:
         """The rung that `best` takes first."""
@@ -476,13 +478,16 @@ def main(arguments: list[str] | None = None) -> int:
         raise UserError(str(error)) from None
     drawn = chosen(seed, options.shapes, options.only, options.device, options.train, options.steps)
     before = read(out) if out and out.exists() else []
-    others = shapes.of_others(before) if options.train else []
+    kept = before if options.train else []
+    others = [line for line in kept if not shapes.drew(line)]
+    own = {line["number"]: line for line in kept if shapes.drew(line)}  # until a shape is measured anew
     known = shapes.kept(before) if options.resume else {}
     by_number = {one.number: known[one.number] for one in drawn if one.number in known}
     for line in run(shapes, [one for one in drawn if one.number not in by_number], options.budget):
         by_number[line["number"]] = line
         if out:
-            ordered = [*others, *(by_number[number] for number in sorted(by_number))]
+            of_seed = own | by_number
+            ordered = [*others, *(of_seed[number] for number in sorted(of_seed))]
             write_whole(out, "".join(f"{json.dumps(each)}\n" for each in ordered))
     lines = [by_number[number] for number in sorted(by_number)]
     if all("error" in line for line in lines):

@@ -52,6 +52,8 @@ unsigned gather(unsigned mask, uint64_t value, uint64_t all[32]);
 unsigned active_lanes();
 
 void touched(const void *address, unsigned size, int kind, void *site);
+// The host body of cp.async.cg calls this before it copies 16 bytes from global to shared memory.
+void copies_past_l1(const void *to, const void *from);
 
 template <typename... P, std::size_t... I>
 EMULATOR_UNTRACED void call(void (*kernel)(P...), void **arguments, std::index_sequence<I...>) {
