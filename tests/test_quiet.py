@@ -226,3 +226,17 @@ def test_the_sums_of_cupy_are_told_apart_by_what_a_process_allocates(tmp_path: P
     assert quiet.by_allocation([record]).splitlines()[2:] == [
         "| 12345678 | float32 65536 cold | 1.90 to 1.91 us (3) | 1.80 to 1.80 us (1) |"
     ]
+
+
+def test_each_run_is_told_by_itself() -> None:
+    lines = [
+        {"key": "a", "processes_s": [[1.0, 1.0, 1.0], [1.0, 1.002]]},
+        {"key": "b", "processes_s": [[2.0, 2.0], [2.0, 2.0, 2.0]]},
+    ]
+    found = [[text.strip() for text in row.split("|")[1:-1]] for row in quiet.by_run(lines).splitlines()[2:]]
+    assert found == [["1", "2", "5", "0.00 %", "0.00 %", "0.00 %"], ["2", "2", "5", "0.07 %", "0.14 %", "0.14 %"]]
+
+
+def test_the_page_has_the_runs_of_short_cells() -> None:
+    lines = [json.loads(line) for line in quiet.RUNS.read_text(encoding="utf-8").splitlines()]
+    assert quiet.by_run(lines) in quiet.PAGE.read_text(encoding="utf-8")

@@ -40,6 +40,7 @@ from lab.sampling import within
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 PAGE = ROOT / "docs" / "research" / "measuring.md"
+RUNS = ROOT / "docs" / "runs.jsonl"  # of `kernelwatch noise` on short cold cells, by today's harness
 SHORT_S = 30e-6  # cells below this are told by themselves: a fixed time a launch shows there first
 CELLS_LEAST = 100  # with fewer a record is no full run
 NEWEST = 5  # records of which the sampling errors are shown
@@ -279,6 +280,16 @@ def repeated(lines: list[dict[str, Any]]) -> str:
     return table(header, rows)
 
 
+def by_run(lines: list[dict[str, Any]]) -> str:
+    """A row for each run of `kernelwatch noise`: how far the processes of a run differ, by cell."""
+    runs = zip(*(line["processes_s"] for line in lines), strict=True)
+    rows = []
+    for number, cells in enumerate(runs, 1):
+        several = [variation(seconds) for seconds in cells if len(seconds) > 1]
+        rows.append([str(number), str(len(several)), str(sum(map(len, cells))), *quantiles(several)])
+    return table(["run", "cells", "measurements", "median", "90 %", "most"], rows)
+
+
 def changed(lines: list[dict[str, Any]]) -> str:
     """A row for each change of the harness that an A/A let pass: the cells, how many moved, and the spread between
     processes of the short ones, before and after."""
@@ -313,6 +324,8 @@ def main(arguments: list[str] | None = None) -> int:
     noise = sidecars(PROJECT.results, options.machine)[-1].parent / "noise.jsonl"
     lines = [json.loads(line) for line in noise.read_text(encoding="utf-8").splitlines()]
     write_block(PAGE, "repeated", repeated(lines), "scripts/lab/quiet")
+    lines = [json.loads(line) for line in RUNS.read_text(encoding="utf-8").splitlines()]
+    write_block(PAGE, "runs", by_run(lines), "scripts/lab/quiet")
     write_block(PAGE, "cycles", by_cycles(records), "scripts/lab/quiet")
     write_block(PAGE, "minutes", by_minutes(sidecars(PROJECT.results)), "scripts/lab/quiet")
     lines = [json.loads(line) for line in comparisons().read_text(encoding="utf-8").splitlines()]
