@@ -518,3 +518,9 @@ def test_on_a_gpu_the_training_times_the_rungs_that_best_may_take(tmp_path: Path
         assert {*line["rungs"], *line["failed"]} >= {"cublas", "bf16x6"}
         assert cast(float, min(line["rungs"].values())) > 0
     assert PROJECT.results not in out.parents
+
+
+def test_some_shapes_do_not_take_the_place_of_all(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        shapes.main(["--only", "transpose"])
+    assert "--only would leave no other shapes in docs/shapes.jsonl: say where to by --out" in capsys.readouterr().err

@@ -468,6 +468,8 @@ def main(arguments: list[str] | None = None) -> int:
     if options.table:
         write_block(PAGE, "best", text(read(Path(options.out or RECORD))), WRITER)
         return 0
+    if options.only and options.device == "gpu" and not (options.train or options.out):
+        parser.error(f"--only would leave no other shapes in {RECORD.relative_to(ROOT)}: say where to by --out")
     seed = options.seed if options.seed is not None else 2 if options.train else 1
     out = Path(options.out) if options.out else None
     if out is None and options.device == "gpu":
