@@ -3,6 +3,7 @@
 import signal
 import statistics
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -76,7 +77,7 @@ def test_processes_measure_every_cell_once(package: Package) -> None:
 def test_a_process_is_told_the_clocks_and_the_seconds_of_those_before(
     package: Package, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The clocks are planted, as if read on a GPU."""
+    """The clocks are planted, as if read on a GPU. What the caller knows stays where no process knows more."""
     run, jobs = measured(package(), times=2), list[Any]()
     for measurement, clock in zip(outcomes(run)["c"].measurements, (1890.0, 1880.0), strict=True):
         measurement["clock64_mhz"] = clock
@@ -87,12 +88,13 @@ def test_a_process_is_told_the_clocks_and_the_seconds_of_those_before(
         send(worker, line)
 
     monkeypatch.setattr(Worker, "send", keep)
-    run.measure_all(2)
     (key,) = (cell.key for cell in run.cells if cell.rung == "c")
+    run.budget = replace(run.budget, clocks_mhz={key: 9.0, "other": 1700.0}, seconds={key: 9.0, "other": 2.0})
+    run.measure_all(2)
     (budget,) = (job["budget"] for job in jobs if isinstance(job, dict))
-    assert budget["clocks_mhz"] == {key: 1885.0}
+    assert budget["clocks_mhz"] == {key: 1885.0, "other": 1700.0}
     before = {cell.key: [*outcomes(run)[cell.rung].by_process("seconds").values()][:2] for cell in run.cells}
-    assert budget["seconds"] == {each: statistics.median(values) for each, values in before.items()}
+    assert budget["seconds"] == {"other": 2.0} | {each: statistics.median(own) for each, own in before.items()}
     assert_measured(outcomes(run)["c"], 3)
 
 

@@ -3,7 +3,7 @@
 import math
 import statistics
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 from unittest.mock import Mock
 
 import numpy as np
@@ -14,6 +14,7 @@ from kernelwatch.comparison import bisect, linking, paired
 from kernelwatch.comparison.paired import Comparison, Side
 from kernelwatch.detect import judging
 from kernelwatch.plan.cells import Cell
+from kernelwatch.plan.devices import DEVICES, Budget
 from kernelwatch.report import comparison
 from kernelwatch.run.outcome import Group, Outcome
 from kernelwatch.system.student import quantile
@@ -35,7 +36,7 @@ class Synthetic:
     def __init__(
         self, project: object, cells: list[Cell], device: str, package: str, budget: object, workers: object
     ) -> None:
-        self.cells, self.package, self.unavailable = cells, package, ""
+        self.cells, self.package, self.budget, self.unavailable = cells, package, budget, ""
         self.group: Any = Group("", {cell.key: Outcome() for cell in cells}, {})
 
     def measure_all(self, seed: int) -> None:
@@ -68,6 +69,41 @@ def compared(
     found = Comparison(PROJECT, BASE, HEAD, taken, controls)
     found.run(math.inf)
     return {pairs.cell.rung: judged.word for pairs, judged in found.verdicts()}
+
+
+def test_a_turn_knows_what_its_own_side_took_in_the_turns_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that it rests as that needs, and does not check again what was right. The other side may be another kernel."""
+    budgets: list[tuple[str, Budget]] = []
+
+    class Clocked(Synthetic):
+        def measure_all(self, seed: int) -> None:
+            budgets.append((self.package, cast(Budget, self.budget)))
+            super().measure_all(seed)
+            for outcome in self.group.outcomes.values():
+                outcome.measurements[0]["clock64_mhz"] = 1800.0 + seed if self.package == "head" else None
+
+    monkeypatch.setattr(Clocked, "calls", [], raising=False)
+    monkeypatch.setattr(
+        Clocked, "ratio", lambda package, _, turn: (1 + (package == "head")) * (1 + turn), raising=False
+    )
+    monkeypatch.setattr(paired, "Run", Clocked)
+    monkeypatch.setattr(paired, "workers_of", lambda *_: Mock())
+    own, alone = cells("gpu", "rung", "numpy"), cells("cpu", "c")
+    found = Comparison(PROJECT, BASE, HEAD, own + alone, {})
+    for _ in range(3):
+        found.turn()
+    keys = [each.key for each in own]
+    of_gpu = [one for one in budgets if one[1].sample_s == DEVICES["gpu"].budget.sample_s]
+    assert [side for side, _ in of_gpu] == ["base", "head", "head", "base", "base", "head"]
+    first, *later = [(side, one.clocks_mhz, one.seconds) for side, one in of_gpu]
+    assert first == ("base", {}, {})
+    assert later == [
+        ("head", {}, {}),
+        ("head", dict.fromkeys(keys, 1800.0), dict.fromkeys(keys, 2e-3)),
+        ("base", {}, dict.fromkeys(keys, 1e-3)),
+        ("base", {}, dict.fromkeys(keys, 1.5e-3)),
+        ("head", dict.fromkeys(keys, 1800.5), dict.fromkeys(keys, 3e-3)),
+    ]
 
 
 def noise(seed: int, sigma: float, heavy: bool = False) -> Callable[[], float]:

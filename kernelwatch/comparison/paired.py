@@ -11,12 +11,13 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from kernelwatch.detect.judging import EARLY
 from kernelwatch.plan.cells import Cell
 from kernelwatch.plan.cells import key as key_of
+from kernelwatch.plan.devices import Budget
 from kernelwatch.plan.project import Project
 from kernelwatch.run.codes import look, note, of_sources
 from kernelwatch.run.outcome import LOST
@@ -199,6 +200,11 @@ class Pairs:
         }
         return {turn: math.log(head / base) for turn, (base, head) in numbers.items() if base and head}
 
+    def told(self, side: int, name: str) -> list[float]:
+        """A number of a side's measurements, of those that have it."""
+        found = (number(both[side], name) for both in self.measurements.values())
+        return [value for value in found if value]
+
     @property
     def same(self) -> bool:
         """Whether both sides launch the same; False if an identity is not known."""
@@ -378,13 +384,11 @@ class Comparison(Turns):
             asked = [self.pairs[key] for key in self.pairs if key in wanted]
             cells = [pairs.cell for pairs in asked if pairs.cell.device == device and not pairs.left_out]
             runs: dict[int, Run] = {}
-            budget = self.project.devices[device].budget
             for at in order if cells else ():
                 tick(f"{device}: {self.sides[at].name}, turn {self.turns + 1}")
                 for _ in range(2):  # a process may hang once because of the machine
-                    runs[at] = Run(
-                        self.project, cells, device, self.sides[at].tree, budget, workers=self._of(device, at)
-                    )
+                    tree, budget = self.sides[at].tree, self._budget(device, at)
+                    runs[at] = Run(self.project, cells, device, tree, budget, workers=self._of(device, at))
                     if device in AHEAD:  # they import while others are measured
                         for side in (at, 1 - at):
                             self._of(device, side).ahead(WAITING)
@@ -403,6 +407,16 @@ class Comparison(Turns):
                 self.facts = {**self.facts, **runs[1].group.facts}
                 self.facts |= {"packages": packages} if packages else {}
         self.turns += 1
+
+    def _budget(self, device: str, side: int) -> Budget:
+        """How long a side's measurements take, with what its processes of earlier turns know of its cells."""
+
+        def known(name: str) -> dict[str, float]:
+            told = {key: pairs.told(side, name) for key, pairs in self.pairs.items() if pairs.cell.device == device}
+            return {key: statistics.median(values) for key, values in told.items() if values}
+
+        own = self.project.devices[device].budget
+        return replace(own, clocks_mhz=known("clock64_mhz"), seconds=known("seconds"))
 
     def _see(self, runs: Mapping[int, Run]) -> None:
         """Note what the cells launch whose identity is that of their sources: a change of the host's code may leave it

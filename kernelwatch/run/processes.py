@@ -157,7 +157,9 @@ class Run:
             "seed": seed,
             "budget": asdict(
                 replace(
-                    self.budget, clocks_mhz=self._known(cells, "clock64_mhz"), seconds=self._known(cells, "seconds")
+                    self.budget,
+                    clocks_mhz={**self.budget.clocks_mhz, **self._known(cells, "clock64_mhz")},
+                    seconds={**self.budget.seconds, **self._known(cells, "seconds")},
                 )
             ),
             "cells": [cell.as_json() for cell in cells],
