@@ -129,7 +129,8 @@ def test_parts_are_linked_and_go_on(
     assert planted.main(["link", str(folder), "--limit", "-1"]) == 2
     assert "3 commits are left" in capfd.readouterr().out
     for at in range(2):
-        assert planted.main(["link", str(folder), "--part", f"{at}/2", "--budget", "1"]) == 0
+        # More than a moment: on a busy machine four turns may not be enough even for this.
+        assert planted.main(["link", str(folder), "--part", f"{at}/2", "--budget", "20"]) == 0
     told = capfd.readouterr().out
     assert "worse: transpose/c_blocked float32 256x256 cold" in told
     before = sorted((folder / "results").rglob("*"))
