@@ -130,10 +130,10 @@ def test_a_process_that_ran_a_step_below_the_others_is_taken_again() -> None:
 
 
 def test_clocks_that_lie_close_or_spread_are_not_odd() -> None:
-    assert None is clocks.odd(taken((1971.0, 1979.0, 1980.0, 1980.0)))
-    assert None is clocks.odd(taken((1400.0, 1402.0, 1406.0, 1402.0), (), LOW_CLOCK))
-    assert None is clocks.odd(taken((1950.0, 1980.0)))  # which of two is odd?
-    assert None is clocks.odd(taken((1774.0, 1754.0, 1774.0, 1758.0)))  # there are two clocks
+    assert clocks.odd(taken((1971.0, 1979.0, 1980.0, 1980.0))) is None
+    assert clocks.odd(taken((1400.0, 1402.0, 1406.0, 1402.0), (), LOW_CLOCK)) is None
+    assert clocks.odd(taken((1950.0, 1980.0))) is None  # which of two is odd?
+    assert clocks.odd(taken((1774.0, 1754.0, 1774.0, 1758.0))) is None  # there are two clocks
 
 
 def test_a_process_that_ran_a_step_above_the_others_is_odd() -> None:

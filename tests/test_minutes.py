@@ -3,17 +3,20 @@
 import dataclasses
 import json
 import math
+import statistics
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from kernelwatch.history.records import Measured, measured
-from kernelwatch.run.outcome import Outcome
+from kernelwatch.run.outcome import FINE, Outcome
+from kernelwatch.timing.clocks import ODD_CLOCK
 from kernelwatch.timing.record import Measurement
 from kernelwatch.timing.replay import REST_S, SHORT_REST_S
 from lab import minutes
-from lab.minutes import NONE, NOW, SAMPLES, WHOLE, More, Rule
+from lab.minutes import NONE, NOW, SAMPLES, WHOLE, More, Rule, of
 from lab.sampling import factor
 
 HIGHEST, POWER, TENSOR = 1980.0, 1600.0, 1800.0  # MHz: the highest clock, at the power limit, of tensor cores
@@ -221,3 +224,24 @@ def test_the_page_has_the_tables_of_the_records() -> None:
     assert minutes.by_band(runs) in page
     assert minutes.by_rule(runs[minutes.RECORD], olds) in page
     assert minutes.by_samples(minutes.told()) in page
+
+
+def test_what_the_page_says_of_launch_costs_and_odd_clocks_is_in_the_records() -> None:
+    page = " ".join(minutes.PAGE.read_text(encoding="utf-8").split())
+    timed = [one for one in minutes.recorded(minutes.path_of("686b6c50")).cells if one.measurements]
+
+    def known(taken: Sequence[Measurement]) -> bool:
+        return of(taken).detectable <= FINE
+
+    launched = [one.measurements for one in timed if "launch_seconds" in one.measurements[0]]
+    held = [own for own in launched if len(own) == 6 and any(known(own[:count]) for count in (3, 4, 5))]
+    assert f"It kept {len(held)} of {len(launched)} hot cells at six processes in 686b6c50" in page
+    loops = [[one["host_loop_seconds"] for one in own] for own in launched if len(own) > 2]
+    assert 1 / 7 < statistics.median(statistics.stdev(own) / statistics.mean(own) for own in loops) < 1 / 5  # a sixth
+    cells = minutes.recorded(minutes.path_of(minutes.SINCE)).cells
+    replaced = [[told for one in cell.measurements if (told := one.get("instead_of"))] for cell in cells]
+    assert f"without the {sum(map(len, replaced))} measurements that others replaced" in page
+    twice = [[told["clock64_mhz"] for told in own] for own in replaced if len(own) == 2]
+    agreed = [own for own in twice if max(own) - min(own) <= ODD_CLOCK * max(own)]
+    assert (len(twice), len(agreed)) == (5, 4)
+    assert "Five cells lost two measurements, in four of which these two agreed" in page

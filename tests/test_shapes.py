@@ -524,3 +524,19 @@ def test_some_shapes_do_not_take_the_place_of_all(capsys: pytest.CaptureFixture[
     with pytest.raises(SystemExit):
         shapes.main(["--only", "transpose"])
     assert "--only would leave no other shapes in docs/shapes.jsonl: say where to by --out" in capsys.readouterr().err
+
+
+def test_what_the_page_says_beside_its_table_is_in_the_records() -> None:
+    page = " ".join(shapes.PAGE.read_text(encoding="utf-8").split())
+    trained = shapes.read(next(PROJECT.results.glob("nvidia-h200*/shapes.jsonl")))
+    assert f"another {sum(line['seed'] == 3 for line in trained)} shapes were trained" in page
+    others = [
+        line["type"]
+        for line in shapes.read(shapes.RECORD)
+        if (extents := dict(zip(ladder.op(line["op"]).dims, line["shape"], strict=True)))
+        and next(best.candidates(line["op"], line["type"], extents, "NVIDIA H200", 90)) != line["rung"]
+    ]
+    assert others == ["uint8"]
+    assert "it takes another rung at one of the 200 shapes, a transpose of uint8" in page
+    near = best.relevant(best.known("matmul", "NVIDIA H200", 90), "bfloat16", "ragged")["1080x590x348"]
+    assert f"`cublas` takes {near['cublas']:.2f} times as long as the fastest rung" in page

@@ -1,8 +1,9 @@
 """Tells whether a kernel's own work held the SM clock below its highest, or something that makes its figure doubtful.
 
-Work on tensor cores lowers the clock at once, always by the same amount: the clock is then a property of the kernel,
-as its time is. It is the kernel's *own* clock if all processes agree. A *limited* clock differs from process to
-process, or was lowered by heat, by the hardware's protection or beside another program; such a figure is less certain.
+Work on tensor cores lowers the clock at once, by nearly the same amount on a GPU that is as hot: the clock is then a
+property of the kernel, as its time is. It is the kernel's *own* clock if all processes agree. A *limited* clock differs
+from process to process, or was lowered by heat, by the hardware's protection or beside another program; such a figure
+is less certain.
 """
 
 import math

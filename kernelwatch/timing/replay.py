@@ -312,7 +312,7 @@ class Replayer:
         time again, which they do not while power control hunts around its limit. At the power limit each sample has
         its share of the rest before it, if there are enough samples: back to back, long ones reach the limit again.
         `own_mhz`: the clock of these launches if it is known, such as from other processes; the rest then comes first.
-        If one more rest does not bring it back, no further one follows: it was too high, such as the first process's.
+        If one more rest does not bring it back, no further one follows: the first process may have known no better.
         `share`: of that rest, less if only the same launches ran since a whole one.
         """
         before, rest, retakes = math.inf, share * self.rest_s(own_mhz), 0
