@@ -20,6 +20,7 @@ from types import FunctionType, ModuleType
 from typing import Any
 
 from kernelwatch.api.result import MeasureError
+from kernelwatch.timing import l2
 
 # What tells the time, makes a figure of samples, compares arrays, or runs what was enqueued.
 MODULES = (
@@ -28,7 +29,6 @@ MODULES = (
 )
 CLASSES = ("torch.Tensor", "torch.cuda.Event", "torch.cuda.Stream", "torch.cuda.CUDAGraph")
 OWN = "kernelwatch."
-PERSISTING_L2 = 6  # cudaLimitPersistingL2CacheSize
 SETTERS = re.compile(r"nvml\w*(Set|Reset|Clear|Create|Destroy)[A-Z]\w*")
 
 
@@ -88,10 +88,7 @@ class Untouched:
             return None
         import cupy  # type: ignore[import-not-found,unused-ignore]
 
-        try:
-            return int(cupy.cuda.runtime.deviceGetLimit(PERSISTING_L2))
-        except Exception:  # before the Ampere generation, an older runtime, or after an error of the candidate's
-            return None
+        return l2.set_aside_bytes(cupy)
 
     def _thread(self) -> str:
         """A thread that a candidate started and that runs code of no installed distribution, "" if there is none.

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from kernelwatch.plan.cells import Cell
 from kernelwatch.plan.project import Project
-from kernelwatch.timing import usage
+from kernelwatch.timing import l2, usage
 from kernelwatch.timing.check import packages
 from kernelwatch.timing.nvml import Nvml
 from kernelwatch.timing.record import Facts, Measurement
@@ -45,7 +45,8 @@ class RunDevice(Replayer):
         self.spent.begin()
         gpus = self._gpus()
         before = [gpu.uncorrected_errors() for gpu in gpus]
-        measurement = self._measure(cell)
+        with l2.set_aside_as_before(self.cupy):
+            measurement = self._measure(cell)
         after = [gpu.uncorrected_errors() for gpu in gpus]
         known = [
             (early, late) for early, late in zip(before, after, strict=True) if early is not None and late is not None

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from kernelwatch.plan.problem import Array
 from kernelwatch.system import cache
+from kernelwatch.timing import l2
 from kernelwatch.timing.launch import Calls
 from kernelwatch.timing.nvml import POWER_CAP, Nvml, State, limits
 from kernelwatch.timing.spent import Spent, spends
@@ -183,12 +184,16 @@ class Replayer:
     # --- samples -----------------------------------------------------------------------------------------------
 
     def refresh(self) -> None:
-        """Make the graph that is launched next the first one of the process, as far as the driver is concerned.
+        """Let what is launched next find the GPU as if nothing had run before.
+
+        Lines of the L2 cache that an earlier kernel wanted to keep are usual ones again (timing/l2.py). And the next
+        graph is the first one of the process, as far as the driver is concerned.
 
         On an H200 the first few graphs of a process are fast. Once more were launched, each kernel of every graph takes
         0.2 us longer, 0.35 us if its data are cold. CuPy's sort of rows, which CUDA's Thrust does, ends that;
         docs/research/measuring.md has what else was tried. Without Thrust, nothing is done.
         """
+        l2.reset_persisting()
         if self.unsorted is not None:
             with self.stream, self.cupy.cuda.using_allocator(self.pool.malloc):
                 self.cupy.sort(self.unsorted)

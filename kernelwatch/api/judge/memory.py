@@ -20,6 +20,7 @@ from kernelwatch.api.gpu import PAGE, Gpu
 from kernelwatch.api.rounds import Timer
 from kernelwatch.system import cache
 from kernelwatch.system.machine import free_bytes
+from kernelwatch.timing import l2
 from kernelwatch.timing.cpu import cache_bytes
 from kernelwatch.timing.nvml import limits
 
@@ -225,7 +226,7 @@ class OnDevice(Judging):
             return super().seconds(call)
 
     def flush(self) -> None:
-        self.unreset = _reset_persisting()
+        self.unreset = l2.reset_persisting()
         self.scratch += 1
         self.wait()
 
@@ -241,17 +242,6 @@ class OnDevice(Judging):
 
     def users(self) -> set[int]:
         return {one["pid"] for one in self.gpu.replayer.nvml.processes() or []}
-
-
-def _reset_persisting() -> str:
-    """Make the lines that persist in the L2 cache usual ones: why that could not be done, "" if it was."""
-    try:
-        from cuda.bindings import driver
-
-        (code,) = driver.cuCtxResetPersistingL2Cache()
-    except (ImportError, AttributeError, RuntimeError) as error:  # not installed, or no such call in the driver
-        return str(error)
-    return "" if code == driver.CUresult.CUDA_SUCCESS else code.name
 
 
 def judging(timer: Timer) -> Judging:

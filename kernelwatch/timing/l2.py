@@ -1,0 +1,45 @@
+"""What kernels leave in the L2 cache for those that follow them.
+
+A kernel may ask the cache to keep what it reads (the eviction priority `evict_last`, or an access policy window whose
+accesses persist). Such lines stay when that kernel has ended, and other kernels' data do not drive them out: the cache
+is smaller for whoever comes next, or the lines that it would write back first are others. A rest of the GPU does not
+end that, nor does filling other memory as large as the cache. docs/research/measuring.md has what it changes.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+SET_ASIDE = 6  # cudaLimitPersistingL2CacheSize, which CuPy does not name
+
+
+def reset_persisting() -> str:
+    """Make the lines that persist in the current device's L2 cache usual ones. Returns why that could not be done, ""
+    if it was."""
+    try:
+        from cuda.bindings import driver
+
+        (code,) = driver.cuCtxResetPersistingL2Cache()
+    except (ImportError, AttributeError, RuntimeError) as error:  # not installed, or no such call in the driver
+        return str(error)
+    return "" if code == driver.CUresult.CUDA_SUCCESS else code.name
+
+
+def set_aside_bytes(cupy: Any) -> int | None:
+    """What of the current device's L2 cache is set aside for accesses that persist; None if that cannot be read: before
+    the Ampere generation, with an older runtime, or after an error of CUDA's."""
+    try:
+        return int(cupy.cuda.runtime.deviceGetLimit(SET_ASIDE))
+    except Exception:
+        return None
+
+
+@contextmanager
+def set_aside_as_before(cupy: Any) -> Iterator[None]:
+    """Give the current device's L2 cache back what a `with` block sets aside for accesses that persist."""
+    before = set_aside_bytes(cupy)
+    try:
+        yield
+    finally:
+        if set_aside_bytes(cupy) not in (None, before):
+            cupy.cuda.runtime.deviceSetLimit(SET_ASIDE, before or 0)
