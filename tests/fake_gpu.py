@@ -192,7 +192,10 @@ class Cupy:
 
     def __init__(self, device: Device) -> None:
         self.device = device
+        limits: dict[int, int] = {}
         runtime = SimpleNamespace(
+            deviceGetLimit=lambda limit: limits.get(limit, 0),
+            deviceSetLimit=limits.__setitem__,
             getDeviceProperties=lambda _: {
                 "name": b"none", "l2CacheSize": device.l2_bytes, "multiProcessorCount": MULTIPROCESSORS
             },

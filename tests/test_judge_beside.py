@@ -18,6 +18,7 @@ import pytest
 from kernelwatch.api.judge import memory, player
 from kernelwatch.api.judge.judging import Judge
 from kernelwatch.api.result import MeasureError, Refused
+from kernelwatch.timing import l2
 from tests.repositories import wait_until
 from tests.test_judge import FILE, judge, own  # noqa: F401 (fixtures)
 
@@ -99,7 +100,7 @@ def test_a_judge_says_that_lines_may_persist_in_the_l2(judge: Judge, monkeypatch
 
     def flushed() -> None:
         flush()
-        judge.device.unreset = memory._reset_persisting()
+        judge.device.unreset = l2.reset_persisting()
 
     monkeypatch.setattr(judge.device, "flush", flushed)
     warnings = judge.judge(f"{FILE}:honest").warnings

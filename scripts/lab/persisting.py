@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""Shows what lines that persist in the L2 cache do to the kernel that is timed next, and what the harness does about it.
+"""Shows what lines that persist in the L2 cache do to the next cell, and what the harness does about it.
 
 One process measures some cells, each right after a product that lets the cache keep what it reads, and right after one
-that does not; once without the reset of such lines that comes before each timing, and once with it. The record goes to
-docs/persisting.json, and from there to the table of docs/research/measuring.md. It needs a GPU.
+that does not; once without the reset of such lines that comes before each timing, and once with it. It knows the times
+and clocks of the cells, as all but the first process of a run do. The record goes to docs/persisting.json, and from
+there to the table of docs/research/measuring.md. It needs a GPU.
 """
 
 if __name__ == "__main__":
@@ -18,6 +19,7 @@ if __name__ == "__main__":
 import json
 import statistics
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +67,12 @@ def work() -> dict[str, Any]:
         start = time.perf_counter()
         why = reset()
         waits.append(time.perf_counter() - start)
+    known = {cell.key: gpu.measure(cell) for cell in (*timed, cells[KEEPS], cells[PLAIN])}
+    gpu.budget = replace(
+        budget,
+        clocks_mhz={key: mhz for key, one in known.items() if (mhz := one["clock64_mhz"])},
+        seconds={key: one["seconds"] for key, one in known.items()},
+    )
     found = {}
     for way, done in (("kept", lambda: ""), ("reset", reset)):
         l2.reset_persisting = done
