@@ -25,7 +25,11 @@ def test_persisting_lines_are_reset_before_each_timing(
         timings.append(len(device.launches))
         return replay(*given, **named)
 
-    monkeypatch.setattr(l2, "reset_persisting", lambda: resets.append(len(device.launches)) or "")
+    def reset() -> str:
+        resets.append(len(device.launches))
+        return ""
+
+    monkeypatch.setattr(l2, "reset_persisting", reset)
     monkeypatch.setattr(gpu, "replay", timed)
     gpu.measure(cell("hot"))
     assert resets == timings
