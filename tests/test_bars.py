@@ -15,6 +15,7 @@ from kernelwatch.plan.cells import Cell
 from kernelwatch.plan.problem import label
 from kernelwatch.system.errors import CANNOT
 from kernelwatch.timing import nvml
+from kernelwatch.timing.replay import LOW_CLOCK
 from lab import bars, counters, figures
 from tests.repositories import ROOT
 from tests.test_papers import product_record, row_of
@@ -159,6 +160,27 @@ def measuring(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     monkeypatch.setattr(bars, "who", lambda: {"gpu": "A", "nvml_driver": "1"})
     monkeypatch.setattr(nvml, "architecture", lambda: "")
     return tmp_path / "results" / "here" / bars.RECORD
+
+
+def test_a_process_starts_early_for_what_will_be_measured_again(
+    measuring: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = list[int]()
+
+    class Limited(Measuring):
+        """The clock is lower in each process."""
+
+        def measure_all(self, process: int, *, more: int) -> None:
+            asked.append(more)
+            super().measure_all(process, more=more)
+            for outcome in self.group.outcomes.values():
+                for one in outcome.measurements:
+                    step = 1.0 - one["process"] / 20
+                    one |= {"throttled": [LOW_CLOCK], "clock64_mhz": 1980 * step, "seconds": 1 / step}
+
+    monkeypatch.setattr(bars, "Run", Limited)
+    bars.main(["--only", "^transpose/.* uint8 4096x4096 "])
+    assert asked == [4, 3, 2 + 1, 1 + 1, 0 + 1]  # two processes tell that it is limited
 
 
 def test_each_cell_is_measured_by_every_process(measuring: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -17,7 +17,7 @@ from benchmarks.project import PROJECT
 from kernelwatch.plan.cells import Cell
 from kernelwatch.plan.devices import Budget
 from kernelwatch.plan.package import NotHere, Package
-from kernelwatch.timing.gpu import Gpu
+from kernelwatch.timing.gpu import LEAD_IN_S, Gpu
 from kernelwatch.timing.nvml import Nvml, State
 from kernelwatch.timing.record import Measurement
 from kernelwatch.timing.replay import LOW_CLOCK, REST_S, RETAKES, SHORT_REST_S, Take, clock_mhz, throttled
@@ -283,6 +283,17 @@ def test_a_launch_that_is_dear_is_timed_by_its_check() -> None:
     gpu.enqueue_s = 1e-5  # the host had nothing to load
     visit = gpu.measure(cell(shape=(32, 64)))
     assert (visit["seconds"], visit["launches"], visit["slots"], gpu.taken, gpu.graphs) == (1.0, 1, 1, [], [])
+
+
+@pytest.mark.parametrize(("launch_s", "late_s"), [(0.04, 4e-6), (2.25, 225e-6)])
+@pytest.mark.parametrize(("share", "taken"), [(0.9, []), (1.1, [(1, 1)])])
+def test_a_check_is_a_sample_if_the_host_held_it_up_for_a_ten_thousandth_at_most(
+    launch_s: float, late_s: float, share: float, taken: list[tuple[int, int]]
+) -> None:
+    gpu = Handless(launch_s=launch_s)
+    gpu.enqueue_s = LEAD_IN_S + share * late_s
+    gpu.measure(cell(shape=(32, 64)))
+    assert gpu.taken == taken
 
 
 @pytest.mark.parametrize("spoilt", [{"throttled": ["software power cap"]}, {"clock64_mhz": 1700.0}])

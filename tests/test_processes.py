@@ -19,8 +19,9 @@ from benchmarks.project import PROJECT
 from kernelwatch.plan.cells import Cell
 from kernelwatch.run import group, processes, worker, workers
 from kernelwatch.run.processes import Run
-from kernelwatch.run.workers import WORKER, Workers
+from kernelwatch.run.workers import WORKER, Worker, Workers
 from kernelwatch.system.options import Options
+from kernelwatch.timing.replay import LOW_CLOCK
 from tests.groups import (
     BUDGET,
     FOR_EVER,
@@ -263,6 +264,50 @@ def test_no_process_waits_when_a_group_is_done(package: Package, monkeypatch: py
     with pytest.raises(KeyboardInterrupt):
         group.measure(PROJECT, "transpose", "cpu", options)
     assert len(made) == 2 + 1
+    assert workers_of(os.getpid()) == []
+
+
+@pytest.mark.usefixtures("ahead")
+@pytest.mark.parametrize(
+    ("clocks_mhz", "sources", "waiting"),
+    [
+        ((1980.0, 1980.0, 1980.0), False, [0, 2, 1]),
+        ((1980.0, 1980.0, 1980.0), True, [0, 2, 2, 1]),
+        ((1980.0, 1400.0, 1980.0), False, [0, 2, 1, 1]),
+        ((1980.0, 1400.0, 1980.0), True, [0, 2, 2, 2, 1]),
+        ((1980.0, 1980.0, 1400.0), True, [0, 2, 2, 1, 1]),  # the one for the codes measures it, and one for them starts
+    ],
+)
+def test_a_process_waits_for_what_comes_after_the_last_round(
+    package: Package, monkeypatch: pytest.MonkeyPatch, clocks_mhz: tuple[float, ...], sources: bool, waiting: list[int]
+) -> None:
+    """As soon as it is known that a cell is measured again, or that its codes are looked at. No process starts that is
+    not used. The clocks and times are planted, as if read on a GPU."""
+    note, take, start = Run._note, Workers.take, Workers._start
+    waited, started = list[int](), list[Worker]()
+
+    def on_a_gpu(run: Run, event: dict[str, Any], process: int) -> None:
+        clock = (*clocks_mhz, 1980.0)[process]
+        event["measurement"] |= {"clock64_mhz": clock, "throttled": [LOW_CLOCK] if clock < 1980 else []}
+        event["measurement"] |= {"seconds": 1e-3 / clock, **({"sources": "some"} if sources else {})}
+        note(run, event, process)
+
+    def taken(these: Workers) -> Worker:
+        waited.append(len(these._waiting))
+        return take(these)
+
+    def begun(these: Workers) -> Worker:
+        started.append(start(these))
+        return started[-1]
+
+    monkeypatch.setattr(Run, "_note", on_a_gpu)
+    monkeypatch.setattr(Workers, "take", taken)
+    monkeypatch.setattr(Workers, "_start", begun)
+    monkeypatch.setattr(group, "note_codes", lambda run: run.workers.take().end() if sources else None)
+    few_processes(monkeypatch, 3)
+    group.measure(PROJECT, "transpose", "cpu", Options(tree=str(package()), only="transpose/c float32 256x256 hot"))
+    assert waited == waiting
+    assert len(started) == len(waiting)
     assert workers_of(os.getpid()) == []
 
 

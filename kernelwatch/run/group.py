@@ -187,33 +187,37 @@ def _resumed(run: Run, options: Options, processes: int) -> dict[str, Facts]:
     return resumed
 
 
-def retake(run: Run, process: int) -> None:
-    """Leave out what ran at another clock than all others, where enough processes are left. Then measure the cells
-    whose clock was limited, or another one in one process, once more in one more process.
-
-    Its measurement takes the place of the one that agreed least, if all agree better then. A cell that stays limited is
-    marked.
-    """
+def doubtful(run: Run) -> list[Cell]:
+    """The cells that `retake` would measure once more if no other process measured them before: their clock was
+    limited, or another one in one process."""
     outcomes, others = run.group.outcomes, run.group.facts.get("others")
 
     def is_doubtful(cell: Cell) -> bool:
-        known = outcomes[cell.key].measurements
+        known = clocks.settled(outcomes[cell.key].measurements)
         return bool(clocks.clock(known, others).limits) or clocks.odd(known) is not None
 
+    return [cell for cell in run.cells if is_doubtful(cell)]
+
+
+def retake(run: Run, process: int, *, more: int = 0) -> None:
+    """Leave out what ran at another clock than all others, where enough processes are left. Then measure the cells
+    that are still doubtful once more in one more process.
+
+    Its measurement takes the place of the one that agreed least, if all agree better then. A cell that stays limited is
+    marked. `more`: how many processes will follow, as in `Run.measure_all`.
+    """
+    outcomes, cells = run.group.outcomes, doubtful(run)
     for each in outcomes.values():
         each.measurements = clocks.settled(each.measurements)
-    doubtful = [cell for cell in run.cells if is_doubtful(cell)]
-    if not doubtful or run.unavailable:
+    if not cells or run.unavailable:
         return
-    again = Run(
-        run.project, doubtful, run.device, run.tree, run.budget, run.silence_s, run.endless_s, workers=run.workers
-    )
+    again = Run(run.project, cells, run.device, run.tree, run.budget, run.silence_s, run.endless_s, workers=run.workers)
     again.note, again.group.facts = run.note, run.group.facts
     run.note(
-        f"{len(doubtful)} of {len(run.cells)} cells of {run.group.name} are measured again: the SM clock was limited, "
+        f"{len(cells)} of {len(run.cells)} cells of {run.group.name} are measured again: the SM clock was limited, "
         "or differs between processes"
     )
-    again.measure_all(process)
+    again.measure_all(process, more=more)
     run.lost = again.lost
     for key, fresh in again.group.outcomes.items():
         if again.unavailable and fresh.reason == again.unavailable:  # it was not reached
@@ -281,15 +285,15 @@ def _measure(project: Project, cells: list[Cell], device: str, options: Options)
         try:
             _compile_ahead(run, options)
             for seed in range(done, processes):
-                last = not options.quick and bool(of_sources(run))  # the one that looks at the codes
-                run.measure_all(seed, progress.tick, more=processes - 1 - seed + last)
+                afterwards = 0 if options.quick else bool(doubtful(run)) + bool(of_sources(run))
+                run.measure_all(seed, progress.tick, more=processes - 1 - seed + afterwards)
                 progress.reach((seed + 1) * len(cells))
                 if run.unavailable:  # what an earlier process kept may go on on another day
                     break
                 for group in _groups(run):
                     checkpoint.keep(group, options, processes=max(seed + 1, counts[group.name]))
             if not (options.quick or run.unavailable):
-                retake(run, processes)
+                retake(run, processes, more=bool(of_sources(run)))
                 note_codes(run)
         finally:
             run.workers.close()

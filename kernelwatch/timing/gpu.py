@@ -30,6 +30,9 @@ ROTATION = 4  # cold: the buffers together are at least this many times the L2 c
 HOT_ROTATION = 0.25  # hot: the buffers together are this share of the L2 cache, or one set of buffers if that is larger
 GRAPH_NODES_MAX = 512
 LEAD_IN_S = 1e-4  # less than the canaries take: a launch enqueued within this time was queued behind them
+# A checked run is a sample if the host made it longer by less than this share: the processes of half of all slow cells
+# differ by more than 5e-4 on an H200.
+FIRST_WRONG_MOST = 1e-4
 SLOW_S = 0.005  # a launch that takes longer is a sample by itself
 SLOW_CELL_S = 0.05  # a slow cell gets as many samples as fit in this, at least one
 SAMPLES_LEAST = 2  # even if one turn over the buffers takes longer than a sample should
@@ -363,12 +366,13 @@ class Gpu(RunDevice):
         """The samples of a slow cell, and what was timed: each is one launch, all over one set of buffers. `first`: the
         checked run, which may be the only one; nothing else was timed then.
 
-        The cell may turn out not to be slow: its first run may have waited for a library to be loaded.
+        The cell may turn out not to be slow: its first run may have waited for a library to be loaded. What the host
+        needed beyond the lead-in is the most by which that run may be too long.
         """
         once = first["seconds"][0]
         samples = max(1, min(self.budget.samples, round(SLOW_CELL_S / once)))
         low = first["throttled"] or self.low(first, self._own_mhz(cell))
-        if samples == 1 and enqueue_s < LEAD_IN_S and not low:
+        if samples == 1 and enqueue_s - LEAD_IN_S < FIRST_WRONG_MOST * once and not low:
             return first, None
         self._fill(cell)
         timed = self._queued([launch], 1)  # as its own lead-in it would cost as much as a sample

@@ -29,7 +29,7 @@ from kernelwatch.plan.cells import Cell
 from kernelwatch.plan.problem import Shape, label
 from kernelwatch.report.arguments import Parser, regular_expression
 from kernelwatch.report.markdown import table
-from kernelwatch.run.group import retake
+from kernelwatch.run.group import doubtful, retake
 from kernelwatch.run.outcome import Outcome
 from kernelwatch.run.processes import Run
 from kernelwatch.system.errors import UserError
@@ -208,7 +208,7 @@ def record(only: str, processes: int) -> int:
         compile_ahead(sorted(rungs), arch)
     try:
         for process in range(processes):
-            run.measure_all(process, more=processes - 1 - process)
+            run.measure_all(process, more=processes - 1 - process + bool(doubtful(run)))
             print(f"process {process + 1} of {processes} is done", flush=True)
         retake(run, processes)
     finally:
