@@ -458,6 +458,20 @@ def test_cold_buffers_are_four_times_the_l2_and_aligned(op: str, shape: tuple[in
     assert all(end <= start for (_, end), (start, _) in itertools.pairwise(ranges))
 
 
+def test_cells_in_turn_have_buffers_of_their_own() -> None:
+    """What is kept of a cell's buffers is not taken for those of the next one."""
+    gpu = Handless()
+    small, large, wide = cell(), cell(shape=(256, 512)), cell(shape=(256, 512), type="float64")
+    added = cell(op="vector_add", rung="elementwise", shape=(33,))
+    for where in (small, large, wide, added, small):
+        inputs, outs = gpu._operands(where, 1)
+        assert [one.shape for one in inputs] == [where.shape] * (2 if where is added else 1)
+        assert {one.dtype for one in (*inputs, *outs)} == {np.dtype(where.type)}
+        room = -(-inputs[0].nbytes // 256) * 256  # each array has as much
+        assert outs[0].ctypes.data - inputs[0].ctypes.data == len(inputs) * room
+        assert inputs[0].ctypes.data - gpu.arena.ctypes.data == (len(inputs) + 1) * room
+
+
 @pytest.mark.parametrize(("shape", "slots"), [((33, 65), 15), ((128, 256), 1), ((256, 256), 1)])
 def test_hot_buffers_lie_in_the_l2_together(shape: tuple[int, ...], slots: int) -> None:
     gpu = Handless()

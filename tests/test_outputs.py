@@ -224,6 +224,8 @@ BOUNDED: list[tuple[list[Any], list[Any], Any, str]] = [
     ([1.0, math.nan], [1.0, math.nan], 0.0, ""),  # the reference has none either
     ([1.0, 5.0], [1.0, math.nan], 1e9, "1 of 2 elements wrong, the first at [1], off by nan where 1e+09 is allowed"),
     ([math.inf, -math.inf], [math.inf, -math.inf], 0.0, ""),
+    ([math.nan, 2.5], [math.nan, 2.0], 0.25, "1 of 2 elements wrong, the first at [1], off by 0.5 where 0.25"),
+    ([math.inf, 2.5], [math.inf, 2.0], 0.25, "1 of 2 elements wrong, the first at [1], off by 0.5 where 0.25"),
     ([math.inf, 1.0], [-math.inf, 1.0], 1e9, "1 of 2 elements wrong, the first at [0], off by inf where"),
     ([math.inf, 1.0], [3e38, 1.0], 1e30, "1 of 2 elements wrong, the first at [0], off by inf where 1e+30 is allowed"),
     ([1.0, 2.0], [1.0, 2.1], math.nan, "1 of 2 elements wrong, the first at [1], off by 0.1 where nan is allowed"),

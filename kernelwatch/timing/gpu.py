@@ -6,6 +6,7 @@ import statistics
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -64,6 +65,27 @@ class _Ready:
     captured: list[Array]
 
 
+@dataclass(frozen=True)
+class _Layout:
+    """One set of buffers of a cell. `starts`: the offset in bytes of each array; `size`: of the set, in bytes."""
+
+    operands: Operands
+    starts: tuple[int, ...]
+    size: int
+
+
+@lru_cache(maxsize=1)
+def _layout(project: Project, cell: Cell) -> _Layout:
+    """The layout of a cell's sets of buffers. It is kept until that of another cell is asked for: a small cell has
+    hundreds of sets, and each asks for it several times."""
+    operands = project.computes(cell.op, cell.rung).operands(cell.shape, cell.type)
+    starts, at = [], 0
+    for array in operands.arrays:
+        starts.append(at)
+        at += -(-array.nbytes // ALIGNMENT) * ALIGNMENT
+    return _Layout(operands, tuple(starts), at)
+
+
 class Gpu(RunDevice):
     """The current CUDA device, with the memory that all cells of a run share."""
 
@@ -90,15 +112,12 @@ class Gpu(RunDevice):
         return self.project.computes(cell.op, cell.rung)
 
     def _operands_of(self, cell: Cell) -> Operands:
-        return self._computes(cell).operands(cell.shape, cell.type)
+        return _layout(self.project, cell).operands
 
-    def _slot_bytes(self, cell: Cell) -> tuple[list[int], int]:
+    def _slot_bytes(self, cell: Cell) -> tuple[tuple[int, ...], int]:
         """The offset in bytes of each array in one set of buffers, and the size of the set in bytes."""
-        starts, at = [], 0
-        for array in self._operands_of(cell).arrays:
-            starts.append(at)
-            at += -(-array.nbytes // ALIGNMENT) * ALIGNMENT
-        return starts, at
+        layout = _layout(self.project, cell)
+        return layout.starts, layout.size
 
     def _slots(self, cell: Cell) -> int:
         """The number of sets of buffers over which the launches rotate. Hot cells also rotate if several sets fit in
@@ -119,9 +138,12 @@ class Gpu(RunDevice):
 
     def _operands(self, cell: Cell, slot: int) -> tuple[list[Array], list[Array]]:
         """The inputs and outputs of one set of buffers, as arrays."""
-        operands, (starts, size) = self._operands_of(cell), self._slot_bytes(cell)
-        arrays = [self._view(slot * size + start, array) for start, array in zip(starts, operands.arrays, strict=True)]
-        return arrays[: len(operands.inputs)], arrays[len(operands.inputs) :]
+        layout = _layout(self.project, cell)
+        begin, inputs = slot * layout.size, len(layout.operands.inputs)
+        arrays = [
+            self._view(begin + start, array) for start, array in zip(layout.starts, layout.operands.arrays, strict=True)
+        ]
+        return arrays[:inputs], arrays[inputs:]
 
     @spends("fill")
     def _fill(self, cell: Cell) -> None:
