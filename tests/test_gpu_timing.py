@@ -139,6 +139,7 @@ class Handless(Gpu):
         self.best_clock_mhz = 0.0
         self.idle_since = 0.0
         self.clocks: list[float] = []
+        self.seen_mhz: float | None = None  # while a launch was replayed for the first time
         self.enqueue_s = 1.0
         self.known: list[bool] = []  # whether a first launch was known to be right
 
@@ -165,7 +166,7 @@ class Handless(Gpu):
         during: Callable[[], Any] = lambda: None,
         lead_in: tuple[Any, ...] = (),
     ) -> tuple[list[float], float | None, Any]:
-        return [self.launch_s * graph * replays] * samples, None, during()
+        return [self.launch_s * graph * replays] * samples, self.seen_mhz, during()
 
     def take(self, graph: Any, replays: int, nodes: int, samples: int, lead_in: tuple[Any, ...] = ()) -> Take:
         """The n-th take reads about n seconds, so that the take that is kept can be told."""
@@ -323,6 +324,31 @@ def test_a_clock_that_its_own_work_holds_down_is_marked(pauses: list[float], clo
     visit = gpu.measure(cell())
     assert (visit["retakes"], visit["seconds"], visit["throttled"]) == (1, 2.0, [LOW_CLOCK])
     assert pauses == [rest]
+
+
+@pytest.mark.parametrize(("seen", "rest"), [(1770.0, REST_S), (1790.0, SHORT_REST_S), (1975.0, 0.0), (None, 0.0)])
+def test_a_first_process_rests_for_the_clock_that_it_saw_before_its_samples(
+    pauses: list[float], seen: float | None, rest: float
+) -> None:
+    """Where no process knows the clock, a first replay tells it as well as samples would, which cost more."""
+    gpu = Handless()
+    gpu.best_clock_mhz, gpu.seen_mhz, gpu.clocks = 1980.0, seen, [seen or 1975.0]
+    visit = gpu.measure(cell())
+    assert (visit["retakes"], len(gpu.taken), pauses) == (0, 1, [rest] if rest else [])
+
+
+def test_a_clock_that_rises_after_that_rest_is_waited_for_once_more(pauses: list[float]) -> None:
+    gpu = Handless()
+    gpu.best_clock_mhz, gpu.seen_mhz, gpu.clocks = 1980.0, 1700.0, [1780.0, 1781.0]
+    visit = gpu.measure(cell())
+    assert (visit["retakes"], visit["seconds"], pauses) == (1, 2.0, [REST_S] * 2)
+
+
+def test_a_known_clock_counts_more_than_the_one_that_was_seen(pauses: list[float]) -> None:
+    gpu = Handless()
+    gpu.budget = dataclasses.replace(gpu.budget, clocks_mhz={cell().key: 1790.0})
+    gpu.best_clock_mhz, gpu.seen_mhz, gpu.clocks = 1980.0, 1700.0, [1790.0]
+    assert (gpu.measure(cell())["retakes"], pauses) == (0, [SHORT_REST_S])
 
 
 def test_a_clock_that_other_processes_found_comes_after_a_rest(pauses: list[float]) -> None:

@@ -74,20 +74,25 @@ def test_processes_measure_every_cell_once(package: Package) -> None:
     assert run.group.name == "transpose cpu"
 
 
-def test_a_process_is_told_the_clocks_and_the_seconds_of_those_before(
-    package: Package, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The clocks are planted, as if read on a GPU. What the caller knows stays where no process knows more."""
-    run, jobs = measured(package(), times=2), list[Any]()
-    for measurement, clock in zip(outcomes(run)["c"].measurements, (1890.0, 1880.0), strict=True):
-        measurement["clock64_mhz"] = clock
-    send = Worker.send
+@pytest.fixture
+def jobs(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """What processes are sent from here on."""
+    sent, send = list[Any](), Worker.send
 
     def keep(worker: Worker, line: Any) -> None:
-        jobs.append(line)
+        sent.append(line)
         send(worker, line)
 
     monkeypatch.setattr(Worker, "send", keep)
+    return sent
+
+
+def test_a_process_is_told_the_clocks_and_the_seconds_of_those_before(package: Package, jobs: list[Any]) -> None:
+    """The clocks are planted, as if read on a GPU. What the caller knows stays where no process knows more."""
+    run = measured(package(), times=2)
+    for measurement, clock in zip(outcomes(run)["c"].measurements, (1890.0, 1880.0), strict=True):
+        measurement["clock64_mhz"] = clock
+    jobs.clear()
     (key,) = (cell.key for cell in run.cells if cell.rung == "c")
     run.budget = replace(run.budget, clocks_mhz={key: 9.0, "other": 1700.0}, seconds={key: 9.0, "other": 2.0})
     run.measure_all(2)
@@ -128,6 +133,18 @@ def test_limited_cells_are_measured_once_more(package: Package, monkeypatch: pyt
     assert said[0].startswith(
         f"2 of {len(run.cells)} cells of transpose cpu are measured again: the SM clock was limited"
     )
+
+
+def test_what_is_measured_again_is_told_what_the_others_know(package: Package, jobs: list[Any]) -> None:
+    run = measured(package(), times=3)
+    limited = outcomes(run)["c"].measurements
+    for measurement, clock, seconds in zip(limited, (1980.0, 1400.0, 1979.0), (1.0, 2.0, 3.0), strict=True):
+        measurement |= {"throttled": [LOW_CLOCK], "clock64_mhz": clock, "seconds": seconds}
+    jobs.clear()
+    group.retake(run, 3)
+    (job,) = (each for each in jobs if isinstance(each, dict))
+    (key,) = (cell.key for cell in run.cells if cell.rung == "c")
+    assert (job["budget"]["clocks_mhz"], job["budget"]["seconds"]) == ({key: 1979.0}, {key: 2.0})
 
 
 def test_a_run_replaces_what_ran_at_another_clock_and_ends_there(

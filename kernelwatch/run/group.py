@@ -211,7 +211,8 @@ def retake(run: Run, process: int, *, more: int = 0) -> None:
         each.measurements = clocks.settled(each.measurements)
     if not cells or run.unavailable:
         return
-    again = Run(run.project, cells, run.device, run.tree, run.budget, run.silence_s, run.endless_s, workers=run.workers)
+    budget = run.told(cells)
+    again = Run(run.project, cells, run.device, run.tree, budget, run.silence_s, run.endless_s, workers=run.workers)
     again.note, again.group.facts = run.note, run.group.facts
     run.note(
         f"{len(cells)} of {len(run.cells)} cells of {run.group.name} are measured again: the SM clock was limited, "

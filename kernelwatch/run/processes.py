@@ -155,13 +155,7 @@ class Run:
             "tree": self.tree,
             "device": self.device,
             "seed": seed,
-            "budget": asdict(
-                replace(
-                    self.budget,
-                    clocks_mhz={**self.budget.clocks_mhz, **self._known(cells, "clock64_mhz")},
-                    seconds={**self.budget.seconds, **self._known(cells, "seconds")},
-                )
-            ),
+            "budget": asdict(self.told(cells)),
             "cells": [cell.as_json() for cell in cells],
             "early": self._early,
             "alone": self.alone,
@@ -216,6 +210,11 @@ class Run:
         worker.stdout.close()
         if _ended(worker) is None:
             self.lose(f"the driver hangs: process {worker.pid} cannot be killed")
+
+    def told(self, cells: list[Cell]) -> Budget:
+        """The budget of a measurement, with what earlier processes know of these cells."""
+        clocks = {**self.budget.clocks_mhz, **self._known(cells, "clock64_mhz")}
+        return replace(self.budget, clocks_mhz=clocks, seconds={**self.budget.seconds, **self._known(cells, "seconds")})
 
     def _known(self, cells: list[Cell], name: str) -> dict[str, float]:
         """The median of a number of the measurements of earlier processes, by the cell's key."""

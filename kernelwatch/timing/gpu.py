@@ -408,7 +408,7 @@ class Gpu(RunDevice):
     ) -> tuple[list[Take], Graph | None]:
         """The samples of a cell over its rotating buffers, and what was timed last. `once`: about the seconds of a
         launch; `known_s`: as earlier processes measured them, or infinite."""
-        first = known_s if known_s < SLOW_S else self._replayed_once(launches, once)
+        first, seen_mhz = (known_s, math.inf) if known_s < SLOW_S else self._replayed_once(launches, once)
         count, replays, samples = self._enough(len(launches), first)
         # Each time hot buffers are loaded into the L2 cache, they settle there in one of several ways, whose times
         # differ by some percent. So every sample loads them again, and the mean counts.
@@ -420,14 +420,19 @@ class Gpu(RunDevice):
             graph = self._queued(launches, count)
             # The first round comes after what ran before, the others after these launches: as slices of one take.
             share = 1 / rounds if at else 1.0
-            taken.append(self.take_quietly(graph, replays, count, samples // rounds, own_mhz=own_mhz, share=share))
+            take = self.take_quietly(
+                graph, replays, count, samples // rounds, own_mhz=own_mhz, share=share, seen_mhz=seen_mhz
+            )
+            taken.append(take)
             own_mhz = min(own_mhz, taken[0]["clock64_mhz"] or math.inf)
         return taken, graph
 
-    def _replayed_once(self, launches: list[Callable[[], object]], once: float) -> float:
-        """The seconds of a launch in a graph. `once`: about these, more if something had to be loaded."""
+    def _replayed_once(self, launches: list[Callable[[], object]], once: float) -> tuple[float, float]:
+        """The seconds of a launch in a graph, and the SM clock in MHz meanwhile, infinite if unknown. `once`: about
+        these seconds, more if something had to be loaded."""
         few = launches[: max(1, math.ceil(self.budget.sample_s / once))]
-        return min(self.replay(self._queued(few, len(few)), 1, 2, lead_in=self.lead_in)[0]) / len(few)
+        seconds, clock, _ = self.replay(self._queued(few, len(few)), 1, 2, lead_in=self.lead_in)
+        return min(seconds) / len(few), clock or math.inf
 
     def _enough(self, sets: int, once: float) -> tuple[int, int, int]:
         """The launches in a graph (whole turns over the sets of buffers), the replays in a sample, and the number of

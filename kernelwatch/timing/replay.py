@@ -309,6 +309,7 @@ class Replayer:
         lead_in: tuple[Graph, ...] = (),
         own_mhz: float = math.inf,
         share: float = 1.0,
+        seen_mhz: float = math.inf,
     ) -> Take:
         """As `take`, but after a rest if something holds the SM clock down, and marked if it stays low.
 
@@ -319,8 +320,12 @@ class Replayer:
         `own_mhz`: the clock of these launches if it is known, such as from other processes; the rest then comes first.
         If one more rest does not bring it back, no further one follows: the first process may have known no better.
         `share`: of that rest, less if only the same launches ran since a whole one.
+        `seen_mhz`: the clock at which these launches have just run, without a rest, if their own one is not known. A
+        low one is what a first take would have told, so that the rest comes at once.
         """
         before, rest, retakes = math.inf, share * self.rest_s(own_mhz), 0
+        if own_mhz == math.inf and seen_mhz < STEADY_CLOCK * self.best_clock_mhz:
+            before, rest = seen_mhz, self.rest_s(seen_mhz)
         taken = self._rested(rest, graph, replays, nodes, samples, lead_in)
         while retakes < RETAKES and self._held_down(taken, own_mhz, rest, before):
             before = taken["clock64_mhz"] or 0.0
