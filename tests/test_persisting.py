@@ -1,5 +1,6 @@
 """Lines that persist in the L2 cache: a kernel that leaves them moves no figure of another one."""
 
+import json
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ from lab import persisting
 from tests.fake_gpu import Device
 from tests.test_replay import cell, device, gpu_of  # noqa: F401 (a fixture)
 
-ALIKE = 0.005  # within which a figure is the same, whatever ran before it
+MOVED = 0.007  # a change beyond it is none of noise, in the cells that the kept lines move on an H200
 
 
 def test_persisting_lines_are_reset_before_each_timing(
@@ -77,11 +78,22 @@ def test_a_gpu_that_sets_nothing_aside_is_left_alone() -> None:
         assert l2.set_aside_bytes(Old) is None
 
 
+def test_the_page_has_the_table() -> None:
+    record = json.loads(persisting.RECORD.read_text(encoding="utf-8"))
+    assert persisting.text(record) in persisting.PAGE.read_text(encoding="utf-8")
+    kept, reset = ([persisting.change(us) for us in record["us"][way].values()] for way in ("kept", "reset"))
+    assert max(map(abs, kept)) > 4 * max(map(abs, reset)), "the reset ends it"
+    assert not record["why_not"]
+
+
 @pytest.mark.gpu
 def test_a_product_that_keeps_lines_in_the_l2_moves_no_figure_of_the_next_cell() -> None:
     """Without the reset these cells change by up to some percent on an H200."""
     found = persisting.work()
     if found["why_not"]:
         pytest.skip(f"the lines cannot be reset here: {found['why_not']}")
-    moved = {key: persisting.change(us) for key, us in found["us"]["reset"].items()}
-    assert sum(abs(change) > ALIKE for change in moved.values()) <= 1, moved
+    kept, reset = ({key: persisting.change(us) for key, us in found["us"][way].items()} for way in ("kept", "reset"))
+    moved = [key for key, change in kept.items() if abs(change) > MOVED]
+    if not moved:
+        pytest.skip("kept lines move no figure on this GPU")
+    assert all(abs(reset[key]) < abs(kept[key]) / 2 for key in moved), found
