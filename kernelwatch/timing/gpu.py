@@ -385,8 +385,9 @@ class Gpu(RunDevice):
     def _take_slow(
         self, cell: Cell, launch: Callable[[], object], first: Take, enqueue_s: float
     ) -> tuple[Take, Graph | None]:
-        """The samples of a slow cell, and what was timed: each is one launch, all over one set of buffers. `first`: the
-        checked run, which may be the only one; nothing else was timed then.
+        """The samples of a slow cell, and what was timed: each is one launch, all over one set of buffers. If the cell
+        is cold, each comes after the canaries, which displace what the launch before it left in the L2 cache. `first`:
+        the checked run, which may be the only one; nothing else was timed then.
 
         The cell may turn out not to be slow: its first run may have waited for a library to be loaded. What the host
         needed beyond the lead-in is the most by which that run may be too long.
@@ -398,7 +399,8 @@ class Gpu(RunDevice):
             return first, None
         self._fill(cell)
         timed = self._queued([launch], 1)  # as its own lead-in it would cost as much as a sample
-        return self.take_quietly(timed, 1, 1, samples, self.lead_in, self._own_mhz(cell)), timed
+        apart = cell.cache == "cold"
+        return self.take_quietly(timed, 1, 1, samples, self.lead_in, self._own_mhz(cell), apart=apart), timed
 
     def _own_mhz(self, cell: Cell) -> float:
         return self.budget.clocks_mhz.get(cell.key, math.inf)

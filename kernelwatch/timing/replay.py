@@ -253,13 +253,15 @@ class Replayer:
     def take_sliced(
         self, rest_s: float, graph: Graph, replays: int, nodes: int, samples: int, lead_in: tuple[Graph, ...] = ()
     ) -> Take:
-        """As `take`, but each sample after a rest of its own; `rest_s`: the seconds of all rests together.
+        """As `take`, but each sample after a lead-in of its own, and after its share of a rest if `rest_s`, the seconds
+        of all rests together, is not 0.
 
         The clock is the median over the samples; a limit that one of them met counts for all.
         """
         slices: list[Take] = []
         for _ in range(samples):
-            self.rest(rest_s / samples)
+            if rest_s:
+                self.rest(rest_s / samples)
             slices.append(self.take(graph, replays, nodes, 1, lead_in))
         clocks = [one["clock64_mhz"] for one in slices if one["clock64_mhz"]]
         clock = statistics.median(clocks) if clocks else None
@@ -310,6 +312,7 @@ class Replayer:
         own_mhz: float = math.inf,
         share: float = 1.0,
         seen_mhz: float = math.inf,
+        apart: bool = False,
     ) -> Take:
         """As `take`, but after a rest if something holds the SM clock down, and marked if it stays low.
 
@@ -322,24 +325,34 @@ class Replayer:
         `share`: of that rest, less if only the same launches ran since a whole one.
         `seen_mhz`: the clock at which these launches have just run, without a rest, if their own one is not known. A
         low one is what a first take would have told, so that the rest comes at once.
+        `apart`: whether each sample comes after a lead-in of its own, with or without a rest.
         """
         before, rest, retakes = math.inf, share * self.rest_s(own_mhz), 0
         if own_mhz == math.inf and seen_mhz < STEADY_CLOCK * self.best_clock_mhz:
             before, rest = seen_mhz, self.rest_s(seen_mhz)
-        taken = self._rested(rest, graph, replays, nodes, samples, lead_in)
+        taken = self._rested(rest, graph, replays, nodes, samples, lead_in, apart)
         while retakes < RETAKES and self._held_down(taken, own_mhz, rest, before):
             before = taken["clock64_mhz"] or 0.0
             rest, retakes = self.rest_s(before, taken["throttled"]) or SHORT_REST_S, retakes + 1
-            taken = self._rested(rest, graph, replays, nodes, samples, lead_in)
+            taken = self._rested(rest, graph, replays, nodes, samples, lead_in, apart)
         limits_met = [*taken["throttled"], *([LOW_CLOCK] if self.low(taken, share=LOWERED_CLOCK) else [])]
         return {**taken, "retakes": retakes, "throttled": limits_met}
 
     def _rested(
-        self, rest_s: float, graph: Graph, replays: int, nodes: int, samples: int, lead_in: tuple[Graph, ...]
+        self,
+        rest_s: float,
+        graph: Graph,
+        replays: int,
+        nodes: int,
+        samples: int,
+        lead_in: tuple[Graph, ...],
+        apart: bool = False,
     ) -> Take:
-        if rest_s == REST_S and samples >= SLICED_LEAST:
-            return self.take_sliced(rest_s, graph, replays, nodes, samples, lead_in)
-        self.rest(rest_s)
+        shares = rest_s == REST_S and samples >= SLICED_LEAST
+        if not shares:
+            self.rest(rest_s)
+        if shares or apart:
+            return self.take_sliced(rest_s if shares else 0.0, graph, replays, nodes, samples, lead_in)
         return self.take(graph, replays, nodes, samples, lead_in)
 
     def _held_down(self, taken: Take, own_mhz: float, rest_s: float, before_mhz: float) -> bool:
