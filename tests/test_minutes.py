@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from kernelwatch.history.records import Measured, measured
-from kernelwatch.run.outcome import FINE, Outcome
+from kernelwatch.run.outcome import FINE, LEAST, Outcome
 from kernelwatch.timing.clocks import ODD_CLOCK
 from kernelwatch.timing.record import Measurement
 from kernelwatch.timing.replay import REST_S, SHORT_REST_S
@@ -226,6 +226,12 @@ def test_the_page_has_the_tables_of_the_records() -> None:
     assert minutes.by_samples(minutes.told()) in page
 
 
+def _replaced(commit: str) -> list[list[Any]]:
+    """Of each cell of a record, what others replaced."""
+    cells = minutes.recorded(minutes.path_of(commit)).cells
+    return [[told for one in cell.measurements if (told := one.get("instead_of"))] for cell in cells]
+
+
 def test_what_the_page_says_of_launch_costs_and_odd_clocks_is_in_the_records() -> None:
     page = " ".join(minutes.PAGE.read_text(encoding="utf-8").split())
     timed = [one for one in minutes.recorded(minutes.path_of("686b6c50")).cells if one.measurements]
@@ -238,9 +244,13 @@ def test_what_the_page_says_of_launch_costs_and_odd_clocks_is_in_the_records() -
     assert f"It kept {len(held)} of {len(launched)} hot cells at six processes in 686b6c50" in page
     loops = [[one["host_loop_seconds"] for one in own] for own in launched if len(own) > 2]
     assert 1 / 7 < statistics.median(statistics.stdev(own) / statistics.mean(own) for own in loops) < 1 / 5  # a sixth
+    assert f"without the {sum(map(len, _replaced(minutes.SINCE)))} measurements that others replaced" in page
     cells = minutes.recorded(minutes.path_of(minutes.SINCE)).cells
-    replaced = [[told for one in cell.measurements if (told := one.get("instead_of"))] for cell in cells]
-    assert f"without the {sum(map(len, replaced))} measurements that others replaced" in page
+    least = [sum(parts.values()) for process, parts in minutes.by_visit(cells) if process < LEAST]
+    assert 240 < sum(least) < 270, "more than four minutes"
+    slowest = sorted(cell.median_s for cell in cells if cell.seconds)[-27:]
+    assert round(sum(slowest)) == 7, "seven seconds"
+    replaced = _replaced("1376bf80")
     twice = [[told["clock64_mhz"] for told in own] for own in replaced if len(own) == 2]
     agreed = [own for own in twice if max(own) - min(own) <= ODD_CLOCK * max(own)]
     assert (len(twice), len(agreed)) == (5, 4)
