@@ -73,8 +73,8 @@ def test_hot_cells_and_cells_of_few_processes_do_not_count(tmp_path: Path) -> No
 
 
 def test_runs_are_told_by_all_processes_and_by_their_medians() -> None:
-    line = {"key": "copy/a float32 8 cold", "medians_s": [1e-5, 1e-5], "processes_s": [[1e-5, 1.02e-5]] * 2}
-    hot, long = line | {"key": "copy/a float32 8 hot"}, line | {"medians_s": [1e-4, 2e-4]}
+    line = {"key": "copy/a float32 8 cold", "processes_s": [[1e-5, 1.02e-5]] * 2}
+    hot, long = line | {"key": "copy/a float32 8 hot"}, line | {"processes_s": [[1e-4], [2e-4]]}
     assert [row.split("|")[2].strip() for row in quiet.repeated([line, hot, long]).splitlines()[2:]] == [
         "1.14 %",
         "0.00 %",
@@ -228,15 +228,41 @@ def test_the_sums_of_cupy_are_told_apart_by_what_a_process_allocates(tmp_path: P
     ]
 
 
-def test_each_run_is_told_by_itself() -> None:
+def test_each_run_is_told_by_itself(tmp_path: Path) -> None:
+    """A process of `b` in the second run is slower by the fixed time of a kernel, and so is one of `c`, which launches
+    two."""
+    level = [9e-6, 9e-6, 9e-6, 9.34e-6]
     lines = [
         {"key": "a", "processes_s": [[1.0, 1.0, 1.0], [1.0, 1.002]]},
-        {"key": "b", "processes_s": [[2.0, 2.0], [2.0, 2.0, 2.0]]},
+        {"key": "b", "processes_s": [[9e-6, 9e-6], level]},
+        {"key": "c", "processes_s": [[9e-6, 9e-6, 9e-6], level]},
     ]
-    found = [[text.strip() for text in row.split("|")[1:-1]] for row in quiet.by_run(lines).splitlines()[2:]]
-    assert found == [["1", "2", "5", "0.00 %", "0.00 %", "0.00 %"], ["2", "2", "5", "0.07 %", "0.14 %", "0.14 %"]]
+    (cell,) = read(sidecar(tmp_path / "12345678-x.facts.jsonl", "one", {"c": [1e-5] * 3})).cells.values()
+    cell.measurements[0]["kernels"] = [{}, {}]
+    found = [
+        [text.strip() for text in row.split("|")[1:-1]] for row in quiet.by_run(lines, {"c": cell}).splitlines()[2:]
+    ]
+    assert found == [
+        ["1", "3", "8", "0.00 %", "0.00 %", "0.00 %", "0"],
+        ["2", "3", "10", "1.87 %", "1.87 %", "1.87 %", "1"],
+        ["meet the bar", "", "", "1 of 2: 0.08 %", "1 of 2: 0.3 %", "1 of 2: 1 %", "1 of 2: 0"],
+    ]
 
 
 def test_the_page_has_the_runs_of_short_cells() -> None:
+    """With what its text says of the bars and of the cell with two levels."""
+    page, newest = quiet.PAGE.read_text(encoding="utf-8"), quiet.recorded("h200")[-1].cells
     lines = [json.loads(line) for line in quiet.RUNS.read_text(encoding="utf-8").splitlines()]
-    assert quiet.by_run(lines) in quiet.PAGE.read_text(encoding="utf-8")
+    assert quiet.by_run(lines, newest) in page
+    assert quiet.repeated(lines) in page
+    runs = [*zip(*(line["processes_s"] for line in lines), strict=True)]
+    spreads = [[quiet.variation(seconds) for seconds in run] for run in runs]
+    assert [text.split(" of ")[0] for text in quiet.meeting(quiet.RUNS_BARS, spreads)] == ["0", "1", "5"]
+    assert f"the quietest run has {100 * min(map(statistics.median, spreads)):.3f} %" in page
+    levels = {
+        line["key"]
+        for run in runs
+        for line, seconds in zip(lines, run, strict=True)
+        if quiet.two_levels(seconds, quiet.kernels(newest[line["key"]]))
+    }
+    assert levels == {"transpose/naive_read float32 1024x1024 cold"}

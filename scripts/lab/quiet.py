@@ -40,7 +40,8 @@ from lab.sampling import within
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 PAGE = ROOT / "docs" / "research" / "measuring.md"
-RUNS = ROOT / "docs" / "runs.jsonl"  # of `kernelwatch noise` on short cold cells, by today's harness
+RUNS = ROOT / "docs" / "runs.jsonl"  # of `kernelwatch noise` on short cold cells, by the harness of b8ee5444
+RUNS_BARS = (0.0008, 0.003, 0.01)  # of the spread in one of them: median, 90 %, most
 SHORT_S = 30e-6  # cells below this are told by themselves: a fixed time a launch shows there first
 CELLS_LEAST = 100  # with fewer a record is no full run
 NEWEST = 5  # records of which the sampling errors are shown
@@ -68,13 +69,23 @@ def variation(values: Sequence[float]) -> float:
     return statistics.stdev(values) / statistics.mean(values)
 
 
-def quantiles(values: Sequence[float], digits: int = 2) -> list[str]:
-    """The median, what 90 % stay below, and the most, as text. `digits`: of a percentage, after the point."""
-    if not values:
-        return ["n/a"] * 3
+def summary(values: Sequence[float]) -> tuple[float, float, float]:
+    """The median, what 90 % stay below, and the most of some values."""
     ordered = sorted(values)
-    shown = (statistics.median(ordered), ordered[math.ceil(0.9 * len(ordered)) - 1], ordered[-1])
-    return [percent(value, digits) for value in shown]
+    return statistics.median(ordered), ordered[math.ceil(0.9 * len(ordered)) - 1], ordered[-1]
+
+
+def quantiles(values: Sequence[float], digits: int = 2) -> list[str]:
+    """The summary of some values as text. `digits`: of a percentage, after the point."""
+    return [percent(value, digits) for value in summary(values)] if values else ["n/a"] * 3
+
+
+def meeting(bars: Sequence[float], runs: Sequence[Sequence[float]]) -> list[str]:
+    """How many runs meet each bar, and the bar. `bars`: the most that the summary of a run's spreads may have."""
+    counts = (
+        sum(value <= bar for value in own) for bar, own in zip(bars, zip(*map(summary, runs), strict=True), strict=True)
+    )
+    return [f"{count} of {len(runs)}: {100 * bar:g} %" for count, bar in zip(counts, bars, strict=True)]
 
 
 def two_levels(seconds: Sequence[float], kernels: int) -> bool:
@@ -271,23 +282,28 @@ def by_cycles(records: Sequence[Record]) -> str:
 
 def repeated(lines: list[dict[str, Any]]) -> str:
     """The runs of `kernelwatch noise` on short cells: between all processes, and between the medians of the runs."""
-    short = [line for line in lines if line["key"].endswith(" cold") and line["medians_s"][0] < SHORT_S]
-    apart = [variation([each for run in line["processes_s"] for each in run]) for line in short]
-    medians = [variation(line["medians_s"]) for line in short]
-    count = max(len(line["medians_s"]) for line in short)
+    cells = [line["processes_s"] for line in lines if line["key"].endswith(" cold")]
+    short = [runs for runs in cells if statistics.median(runs[0]) < SHORT_S]
+    apart = [variation([each for run in runs for each in run]) for runs in short]
+    medians = [variation([*map(statistics.median, runs)]) for runs in short]
+    count = max(map(len, short))
     header = [f"{len(short)} cold cells below 30 us, {count} runs", "median", "90 %", "most"]
     rows = [["between all processes", *quantiles(apart)], ["between the medians of the runs", *quantiles(medians)]]
     return table(header, rows)
 
 
-def by_run(lines: list[dict[str, Any]]) -> str:
-    """A row for each run of `kernelwatch noise`: how far the processes of a run differ, by cell."""
-    runs = zip(*(line["processes_s"] for line in lines), strict=True)
-    rows = []
-    for number, cells in enumerate(runs, 1):
-        several = [variation(seconds) for seconds in cells if len(seconds) > 1]
-        rows.append([str(number), str(len(several)), str(sum(map(len, cells))), *quantiles(several)])
-    return table(["run", "cells", "measurements", "median", "90 %", "most"], rows)
+def by_run(lines: list[dict[str, Any]], newest: Mapping[str, Measured]) -> str:
+    """A row for each run of `kernelwatch noise`: how far the processes of a run differ, by cell, and in how many cells
+    they have two levels; and how many runs meet each bar. `newest`: cells that tell how many kernels a launch has."""
+    launched = [kernels(newest[line["key"]]) if line["key"] in newest else 1 for line in lines]
+    rows, spreads, levels = [], [], []
+    for number, cells in enumerate(zip(*(line["processes_s"] for line in lines), strict=True), 1):
+        spreads.append([variation(seconds) for seconds in cells if len(seconds) > 1])
+        levels.append(sum(map(two_levels, cells, launched)))
+        row = [str(number), str(len(spreads[-1])), str(sum(map(len, cells))), *quantiles(spreads[-1])]
+        rows.append([*row, str(levels[-1])])
+    last = ["meet the bar", "", "", *meeting(RUNS_BARS, spreads), f"{levels.count(0)} of {len(levels)}: 0"]
+    return table(["run", "cells", "measurements", "median", "90 %", "most", "two levels"], [*rows, last])
 
 
 def changed(lines: list[dict[str, Any]]) -> str:
@@ -325,7 +341,8 @@ def main(arguments: list[str] | None = None) -> int:
     lines = [json.loads(line) for line in noise.read_text(encoding="utf-8").splitlines()]
     write_block(PAGE, "repeated", repeated(lines), "scripts/lab/quiet")
     lines = [json.loads(line) for line in RUNS.read_text(encoding="utf-8").splitlines()]
-    write_block(PAGE, "runs", by_run(lines), "scripts/lab/quiet")
+    write_block(PAGE, "runs", by_run(lines, records[-1].cells), "scripts/lab/quiet")
+    write_block(PAGE, "runs_repeated", repeated(lines), "scripts/lab/quiet")
     write_block(PAGE, "cycles", by_cycles(records), "scripts/lab/quiet")
     write_block(PAGE, "minutes", by_minutes(sidecars(PROJECT.results)), "scripts/lab/quiet")
     lines = [json.loads(line) for line in comparisons().read_text(encoding="utf-8").splitlines()]
