@@ -43,7 +43,7 @@ TIMED = Identity(
         *("timing/gpu.py", "timing/launch.py", "timing/cpu.py", "timing/replay.py"),
         *("extras/streamed/timer.py", "extras/several/timer.py", "extras/several/rank*.py", "extras/*/device.py"),
         *("timing/kernels.cu", "timing/device.py", "timing/check.py", "timing/nvml.py", "timing/clocks.py"),
-        *("plan/cells.py", "plan/devices.py", "plan/problem.py"),
+        *("timing/l2.py", "plan/cells.py", "plan/devices.py", "plan/problem.py"),
         *("run/worker.py", "run/workers.py", "run/processes.py", "run/group.py", "run/codes.py", "run/outcome.py"),
     ),
     "harness",

@@ -85,7 +85,7 @@ def test_folders_are_added_to_the_record(tmp_path: Path, monkeypatch: pytest.Mon
         ("one", "warm", 30.0, 6),
     ]
     assert runs[0].spent_s == dict.fromkeys(runs[0].record.cells, 4.0)  # with the replaced one
-    assert [row[0] for row in rows_of(blocks["full_runs"])][:3] == ["GPU 1, run 1", "GPU 1, run 2", "GPU 2, run 1"]
+    assert [row[0] for row in rows_of(blocks["full_runs"])][:3] == ["GPU A, run 1", "GPU A, run 2", "GPU B, run 1"]
     with pytest.raises(UserError, match=r"2\.1 is in the record already"):
         full_runs.main(["--add", str(other)])
     with pytest.raises(UserError, match="a run of 22345678, but the record has runs of 12345678"):
@@ -118,7 +118,7 @@ def test_the_record_keeps_all_that_a_cell_says() -> None:
     record = read(next(path for path in sidecars(PROJECT.results, "h200") if path.name.startswith("b8ee5444")))
     group = next(iter(record.facts.values()))
     titles = {title for title, run in full_runs.titled(runs) if run.facts["measured_at"] == group["measured_at"]}
-    assert titles == {"GPU 1, run 2"}
+    assert titles == {"GPU A, run 2"}
     run = runs[1]
     whole = {each.key: each for each in timed(record)}
     assert [*run.record.cells] == [*whole]
@@ -132,7 +132,7 @@ def test_a_cell_moves_by_more_than_can_be_detected() -> None:
     before = full_run(cell("a"), cell("b"), cell("noisy", (1e-5, 1.1e-5, 1.2e-5)), cell("gone"))
     after = full_run(cell("a"), cell("b", [1.01 * each for each in STEADY]), cell("noisy", (1.2e-5, 1.1e-5, 1.3e-5)))
     (row,) = rows_of(full_runs.again([before, full_run(cell("a"), gpu="two"), after]))
-    assert row == ["GPU 1, run 2 against 1", "3", "1.00 %", "9.09 %", "9.09 %", "1 (33.3 %)"]
+    assert row == ["GPU A, run 2 against 1", "3", "1.00 %", "9.09 %", "9.09 %", "1 (33.3 %)"]
 
 
 def test_gpus_are_compared_by_cells_at_the_same_kind_of_clock() -> None:
@@ -140,15 +140,15 @@ def test_gpus_are_compared_by_cells_at_the_same_kind_of_clock() -> None:
     first = [full_run(cell("a"), cell("b"), cell("own", STEADY, 1700.0, LOW_CLOCK), cell("lone")) for _ in range(2)]
     second = full_run(cell("a", slow), cell("b", STEADY, 1700.0, LOW_CLOCK), cell("own", slow, 1700.0, LOW_CLOCK))
     assert rows_of(full_runs.between([*first, replace(second, facts={**second.facts, "nvml_uuid_sha256": "two"})])) == [
-        ["GPU 2", "highest", "1", "2.00 %", "2.00 %", "2.00 %", "+2.00 %"],
-        ["GPU 2", "own", "1", "2.00 %", "2.00 %", "2.00 %", "+2.00 %"],
+        ["GPU B", "highest", "1", "2.00 %", "2.00 %", "2.00 %", "+2.00 %"],
+        ["GPU B", "own", "1", "2.00 %", "2.00 %", "2.00 %", "+2.00 %"],
     ]
 
 
 def test_the_minutes_of_some_cells_are_what_their_measurements_spent() -> None:
     run = full_run(cell("a"), cell("b"), taken_s=12.0)
     assert rows_of(full_runs.five([run], ["copy/a float32 8 cold", "copy/gone float32 8 cold"])) == [
-        ["GPU 1, run 1", "cold", "1", "0.05", "0.15", "2", "0.10", "0.20"]
+        ["GPU A, run 1", "cold", "1", "0.05", "0.15", "2", "0.10", "0.20"]
     ]
 
 
@@ -184,6 +184,9 @@ def test_the_page_says_how_runs_and_gpus_compare() -> None:
         assert " 8192x8192x8192 " in most
         assert not pairs[most].verdict
     assert "| b8ee5444, GPU 16 |" in full_runs.PAGE.read_text(encoding="utf-8")
+    longer = sorted(round(cold_caches.taken_s - warm.taken_s) for cold_caches, warm in gpus)
+    said = full_runs.PAGE.read_text(encoding="utf-8")
+    assert f"took {longer[0]} to {longer[-1]} s longer [with cold caches]" in said
     same = max(summary(full_runs.moved(*own)[0])[0] for own in gpus)
     for other in others:
         highest, own = ([*map(abs, full_runs.apart(first, other, clock))] for clock in (False, True))

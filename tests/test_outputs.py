@@ -253,6 +253,14 @@ def test_a_bound_is_of_exact_differences(type: str) -> None:
     assert rounded([1 + step, 4.0], [1 + step / 4, 4.0], step, type) == ""
 
 
+def test_a_difference_is_none_of_the_type() -> None:
+    """Which may have no number for it: 0 - 255 is 1 as uint8, and 60000 + 60000 is infinite as float16."""
+    said = rounded([0, 7], [255, 7], 1, "uint8", dtype="uint8")
+    assert "1 of 2 elements wrong, the first at [0], off by 255 where 1 is allowed" in said
+    assert "off by 1.2e+05 where 1 is allowed" in rounded([6e4, 7], [-6e4, 7], 1, "float16", dtype="float16")
+    assert rounded([6e4, 7], [-6e4, 7], 1.3e5, "float16", dtype="float16") == ""
+
+
 def test_a_bound_holds_for_both_parts_of_a_complex_number() -> None:
     assert rounded([1 + 1e-3j, 2], [1, 2], 1e-2, "complex128", dtype="complex128") == ""
     said = rounded([1 + 1j, 2], [1, 2], 1e-2, "complex128", dtype="complex128")

@@ -8,12 +8,13 @@ import pytest
 
 from benchmarks.project import PROJECT
 from kernelwatch.history.records import read, sidecars
-from kernelwatch.timing.gpu import SLOW_CELL_S, SLOW_S
-from kernelwatch.timing.replay import CANARY_BYTES, SHORT_REST_S
+from kernelwatch.timing.gpu import SLOW_CELL_S, SLOW_S, Gpu
+from kernelwatch.timing.replay import CANARY_BYTES, REST_S, SHORT_REST_S
 from tests.fake_gpu import Device
 from tests.test_replay import BUDGET, cell, device, gpu_of  # noqa: F401 (a fixture)
 
 SLOW = 2 * SLOW_S
+SAMPLES = min(BUDGET.samples, round(SLOW_CELL_S / SLOW))
 
 
 def in_a_row(fake: Device, gpu: Any, where: Any) -> tuple[int, int]:
@@ -25,34 +26,70 @@ def in_a_row(fake: Device, gpu: Any, where: Any) -> tuple[int, int]:
     return names.count("move"), sum(pair == ("move", "move") for pair in itertools.pairwise(names))
 
 
-@pytest.mark.parametrize("rests", [False, True])
+RESTS = pytest.mark.parametrize("rest_s", [0.0, SHORT_REST_S, REST_S])
+
+
+@pytest.fixture
+def slept(monkeypatch: pytest.MonkeyPatch, rest_s: float) -> list[float]:
+    """How long each rest was to be; the clock that a launch is known to have asks for one of `rest_s`."""
+    asked: list[float] = []
+    monkeypatch.setattr(Gpu, "rest_s", lambda *_: rest_s)
+    monkeypatch.setattr(Gpu, "rest", lambda _, seconds: asked.append(seconds))
+    return asked
+
+
+@RESTS
 def test_each_sample_of_a_slow_cold_cell_comes_after_the_canaries(
     device: Device,  # noqa: F811
-    monkeypatch: pytest.MonkeyPatch,
-    rests: bool,
+    slept: list[float],
+    rest_s: float,
 ) -> None:
-    """They copy more than the cache holds."""
+    """They move more than the cache holds."""
     gpu, _ = gpu_of(device, cell(), SLOW)
-    if rests:
-        monkeypatch.setattr(gpu, "rest_s", lambda *_: SHORT_REST_S)
+    slept.clear()
     ran, again = in_a_row(device, gpu, cell())
-    assert ran > min(BUDGET.samples, round(SLOW_CELL_S / SLOW)) > 1
+    assert ran > SAMPLES > 1
     assert again == 0
+    assert sum(slept) == pytest.approx(rest_s)
+    assert len(slept) == (SAMPLES if rest_s == REST_S else 1)
 
 
-def test_a_slow_hot_cell_stays_in_the_cache(device: Device) -> None:  # noqa: F811
+@RESTS
+def test_the_samples_of_a_slow_hot_cell_stay_in_the_cache(
+    device: Device,  # noqa: F811
+    slept: list[float],
+    rest_s: float,
+) -> None:
     gpu, _ = gpu_of(device, cell("hot"), SLOW)
+    slept.clear()
     _, again = in_a_row(device, gpu, cell("hot"))
-    assert again == min(BUDGET.samples, round(SLOW_CELL_S / SLOW)) - 1
+    assert again >= SAMPLES, "each comes after the launch itself"
+    assert sum(slept) == pytest.approx(rest_s)
+
+
+def test_the_samples_of_a_slow_cold_cell_are_apart_when_they_are_taken_again(
+    device: Device,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Power held the clock down in the first take."""
+    gpu, _ = gpu_of(device, cell(), SLOW)
+    held = iter([True])
+    monkeypatch.setattr(gpu, "_held_down", lambda *_: next(held, False))
+    ran, again = in_a_row(device, gpu, cell())
+    assert (ran > 2 * SAMPLES, again) == (True, 0)
 
 
 def test_the_pages_tell_what_the_record_of_the_finding_shows() -> None:
     docs = PROJECT.repository / "docs"
     (path,) = (each for each in sidecars(PROJECT.results, "h200") if each.name.startswith("b8ee5444"))
-    first, *others = read(path).cells["matmul/initial float32 2048x2048x2048 cold"].seconds
+    cells = read(path).cells
+    first, *others = cells["matmul/initial float32 2048x2048x2048 cold"].seconds
     text = (docs / "research" / "measuring.md").read_text(encoding="utf-8")
     section = " ".join(text.split("## Slow cells that fit in the cache")[1].split("\n## ")[0].split())
     back_to_back = statistics.mean(others)
+    for rung, more in (("read_only", 4), ("texture", 1)):
+        for one in cells[f"matmul/{rung} float32 2048x2048x2048 cold"].measurements:
+            assert round(100 * (one["quartiles_s"][1] / one["quartiles_s"][0] - 1)) == more
     assert f"it took {1e3 * back_to_back:.2f} ms in two processes" in section
     assert f"it took {1e3 * first:.2f} ms, which is {100 * (first / back_to_back - 1):.0f} % more" in section
-    assert f"after a copy of {CANARY_BYTES >> 20} MiB" in (docs / "measuring.md").read_text(encoding="utf-8")
+    assert f"after a copy that touches {CANARY_BYTES >> 20} MiB" in (docs / "measuring.md").read_text(encoding="utf-8")

@@ -12,6 +12,7 @@ from benchmarks.project import PROJECT
 from kernelwatch.extras.streamed.timer import Timer
 from kernelwatch.plan.cells import Cell
 from kernelwatch.plan.devices import Budget
+from kernelwatch.timing import l2
 from kernelwatch.timing.check import WrongOutput
 from kernelwatch.timing.spent import Spent
 
@@ -76,6 +77,18 @@ def test_a_right_product_is_timed_after_its_first_call() -> None:
     assert measurement["seconds"] > 0
     assert measurement["hidden_share"] == pytest.approx(0.3)
     assert measurement["identity"] == "a product"
+
+
+def test_lines_that_persist_in_the_l2_are_reset_before_each_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    done: list[str] = []
+
+    def product(a: Any, b: Any, out: Any) -> None:
+        done.append("call")
+        np.matmul(a, b, out=out)
+
+    monkeypatch.setattr(l2, "reset_persisting", lambda: done.append("reset"))
+    device(product).measure(CELL)
+    assert done == ["call", *["reset", "call"] * 3]
 
 
 def test_what_a_launch_does_not_say_is_not_recorded() -> None:

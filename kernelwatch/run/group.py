@@ -188,8 +188,8 @@ def _resumed(run: Run, options: Options, processes: int) -> dict[str, Facts]:
 
 
 def doubtful(run: Run) -> list[Cell]:
-    """The cells that `retake` would measure once more if no other process measured them before: their clock was
-    limited, or another one in one process."""
+    """The cells that `retake` would measure once more after what is known so far: their clock was limited, or another
+    one in one process."""
     outcomes, others = run.group.outcomes, run.group.facts.get("others")
 
     def is_doubtful(cell: Cell) -> bool:
@@ -211,7 +211,7 @@ def retake(run: Run, process: int, *, more: int = 0) -> None:
         each.measurements = clocks.settled(each.measurements)
     if not cells or run.unavailable:
         return
-    budget = run.told(cells)
+    budget = run.budget_for(cells)
     again = Run(run.project, cells, run.device, run.tree, budget, run.silence_s, run.endless_s, workers=run.workers)
     again.note, again.group.facts = run.note, run.group.facts
     run.note(

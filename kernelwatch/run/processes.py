@@ -155,7 +155,7 @@ class Run:
             "tree": self.tree,
             "device": self.device,
             "seed": seed,
-            "budget": asdict(self.told(cells)),
+            "budget": asdict(self.budget_for(cells)),
             "cells": [cell.as_json() for cell in cells],
             "early": self._early,
             "alone": self.alone,
@@ -211,7 +211,7 @@ class Run:
         if _ended(worker) is None:
             self.lose(f"the driver hangs: process {worker.pid} cannot be killed")
 
-    def told(self, cells: list[Cell]) -> Budget:
+    def budget_for(self, cells: list[Cell]) -> Budget:
         """The budget of a measurement, with what earlier processes know of these cells."""
         clocks = {**self.budget.clocks_mhz, **self._known(cells, "clock64_mhz")}
         return replace(self.budget, clocks_mhz=clocks, seconds={**self.budget.seconds, **self._known(cells, "seconds")})

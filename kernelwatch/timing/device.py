@@ -76,6 +76,7 @@ class RunDevice(Replayer):
             "cuda_runtime": runtime.runtimeGetVersion(),
             "packages": packages(usage.conditions(self.project)),
             "nvml": self.nvml.why_not or "ok",
+            "l2_reset": l2.reset_persisting() or "ok",
             "others": self.others,
             "neighbors": self.neighbors,
             "ceilings": self.ceilings,

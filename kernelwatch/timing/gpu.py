@@ -6,7 +6,6 @@ import statistics
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -24,16 +23,16 @@ from kernelwatch.timing.check import WrongOutput, describe_wrong, poisoned
 from kernelwatch.timing.device import RunDevice
 from kernelwatch.timing.launch import Calls, Direct, Noted, Returning, bind, current
 from kernelwatch.timing.record import Measurement, quartiles
-from kernelwatch.timing.replay import FILLS, Graph, Take
+from kernelwatch.timing.replay import CLOCK_NS_LEAST, FILLS, Graph, Take
 from kernelwatch.timing.spent import spends
 
 ROTATION = 4  # cold: the buffers together are at least this many times the L2 cache
 HOT_ROTATION = 0.25  # hot: the buffers together are this share of the L2 cache, or one set of buffers if that is larger
 GRAPH_NODES_MAX = 512
 LEAD_IN_S = 1e-4  # less than the canaries take: a launch enqueued within this time was queued behind them
-# A checked run is a sample if the host made it longer by less than this share: the processes of half of all slow cells
-# differ by more than 5e-4 on an H200.
-FIRST_WRONG_MOST = 1e-4
+# A checked run is a sample if the host made it longer by less than this share, which is far below the smallest change
+# that is reported.
+CHECK_DELAY_MOST = 1e-4
 SLOW_S = 0.005  # a launch that takes longer is a sample by itself
 SLOW_CELL_S = 0.05  # a slow cell gets as many samples as fit in this, at least one
 SAMPLES_LEAST = 2  # even if one turn over the buffers takes longer than a sample should
@@ -74,20 +73,10 @@ class _Layout:
     size: int
 
 
-@lru_cache(maxsize=1)
-def _layout(project: Project, cell: Cell) -> _Layout:
-    """The layout of a cell's sets of buffers. It is kept until that of another cell is asked for: a small cell has
-    hundreds of sets, and each asks for it several times."""
-    operands = project.computes(cell.op, cell.rung).operands(cell.shape, cell.type)
-    starts, at = [], 0
-    for array in operands.arrays:
-        starts.append(at)
-        at += -(-array.nbytes // ALIGNMENT) * ALIGNMENT
-    return _Layout(operands, tuple(starts), at)
-
-
 class Gpu(RunDevice):
     """The current CUDA device, with the memory that all cells of a run share."""
+
+    _laid_out: tuple[Cell, _Layout] | None = None  # the last cell that `_layout` was asked for
 
     def __init__(self, project: Project, package: Package, cells: list[Cell], budget: Budget, seed: int) -> None:
         super().__init__(project)
@@ -111,12 +100,24 @@ class Gpu(RunDevice):
     def _computes(self, cell: Cell) -> Computation:
         return self.project.computes(cell.op, cell.rung)
 
+    def _layout(self, cell: Cell) -> _Layout:
+        """The layout of a cell's sets of buffers. It is kept until that of another cell is asked for: a small cell has
+        hundreds of sets, and each asks for it several times."""
+        if self._laid_out is None or self._laid_out[0] != cell:
+            operands = self._computes(cell).operands(cell.shape, cell.type)
+            starts, at = [], 0
+            for array in operands.arrays:
+                starts.append(at)
+                at += -(-array.nbytes // ALIGNMENT) * ALIGNMENT
+            self._laid_out = cell, _Layout(operands, tuple(starts), at)
+        return self._laid_out[1]
+
     def _operands_of(self, cell: Cell) -> Operands:
-        return _layout(self.project, cell).operands
+        return self._layout(cell).operands
 
     def _slot_bytes(self, cell: Cell) -> tuple[tuple[int, ...], int]:
         """The offset in bytes of each array in one set of buffers, and the size of the set in bytes."""
-        layout = _layout(self.project, cell)
+        layout = self._layout(cell)
         return layout.starts, layout.size
 
     def _slots(self, cell: Cell) -> int:
@@ -138,7 +139,7 @@ class Gpu(RunDevice):
 
     def _operands(self, cell: Cell, slot: int) -> tuple[list[Array], list[Array]]:
         """The inputs and outputs of one set of buffers, as arrays."""
-        layout = _layout(self.project, cell)
+        layout = self._layout(cell)
         begin, inputs = slot * layout.size, len(layout.operands.inputs)
         arrays = [
             self._view(begin + start, array) for start, array in zip(layout.starts, layout.operands.arrays, strict=True)
@@ -395,12 +396,14 @@ class Gpu(RunDevice):
         once = first["seconds"][0]
         samples = max(1, min(self.budget.samples, round(SLOW_CELL_S / once)))
         low = first["throttled"] or self.low(first, self._own_mhz(cell))
-        if samples == 1 and enqueue_s - LEAD_IN_S < FIRST_WRONG_MOST * once and not low:
+        if samples == 1 and enqueue_s - LEAD_IN_S < CHECK_DELAY_MOST * once and not low:
             return first, None
         self._fill(cell)
-        timed = self._queued([launch], 1)  # as its own lead-in it would cost as much as a sample
-        apart = cell.cache == "cold"
-        return self.take_quietly(timed, 1, 1, samples, self.lead_in, self._own_mhz(cell), apart=apart), timed
+        timed = self._queued([launch], 1)
+        # A hot launch is its own lead-in, which leaves its operands in the cache. That costs as much as a sample.
+        cold = cell.cache == "cold"
+        lead_in = self.lead_in if cold else ()
+        return self.take_quietly(timed, 1, 1, samples, lead_in, self._own_mhz(cell), apart=cold), timed
 
     def _own_mhz(self, cell: Cell) -> float:
         return self.budget.clocks_mhz.get(cell.key, math.inf)
@@ -430,11 +433,12 @@ class Gpu(RunDevice):
         return taken, graph
 
     def _replayed_once(self, launches: list[Callable[[], object]], once: float) -> tuple[float, float]:
-        """The seconds of a launch in a graph, and the SM clock in MHz meanwhile, infinite if unknown. `once`: about
-        these seconds, more if something had to be loaded."""
+        """The seconds of a launch in a graph, and the SM clock in MHz meanwhile, infinite if that is unknown or took
+        too short to be read. `once`: about these seconds, more if something had to be loaded."""
         few = launches[: max(1, math.ceil(self.budget.sample_s / once))]
         seconds, clock, _ = self.replay(self._queued(few, len(few)), 1, 2, lead_in=self.lead_in)
-        return min(seconds) / len(few), clock or math.inf
+        told = clock if clock and sum(seconds) * 1e9 >= CLOCK_NS_LEAST else math.inf
+        return min(seconds) / len(few), told
 
     def _enough(self, sets: int, once: float) -> tuple[int, int, int]:
         """The launches in a graph (whole turns over the sets of buffers), the replays in a sample, and the number of

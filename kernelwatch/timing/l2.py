@@ -1,26 +1,38 @@
 """What kernels leave in the L2 cache for those that follow them.
 
 A kernel may ask the cache to keep what it reads (the eviction priority `evict_last`, or an access policy window whose
-accesses persist). Such lines stay when that kernel has ended, and other kernels' data do not drive them out: the cache
-is smaller for whoever comes next, or the lines that it would write back first are others. A rest of the GPU does not
-end that, nor does filling other memory as large as the cache. docs/research/measuring.md has what it changes.
+accesses persist). Such lines stay for a while when that kernel has ended. Meanwhile the cache is smaller for whoever
+comes next, or the lines that it would write back first are others. A rest of the GPU does not end that, nor does
+filling other memory as large as the cache. docs/research/measuring.md has what it changes.
 """
 
+import functools
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 SET_ASIDE = 6  # cudaLimitPersistingL2CacheSize, which CuPy does not name
 
 
+@functools.cache
+def _driver() -> Any:
+    """The driver's interface; None if it is not installed."""
+    try:
+        from cuda.bindings import driver
+    except ImportError:
+        return None
+    return driver
+
+
 def reset_persisting() -> str:
     """Make the lines that persist in the current device's L2 cache usual ones. Returns why that could not be done, ""
     if it was."""
+    driver = _driver()
+    if driver is None:
+        return "cuda-bindings is not installed"
     try:
-        from cuda.bindings import driver
-
         (code,) = driver.cuCtxResetPersistingL2Cache()
-    except (ImportError, AttributeError, RuntimeError) as error:  # not installed, or no such call in the driver
+    except (AttributeError, RuntimeError) as error:  # there is no such call in the bindings, or in the driver
         return str(error)
     return "" if code == driver.CUresult.CUDA_SUCCESS else code.name
 
@@ -41,5 +53,7 @@ def set_aside_as_before(cupy: Any) -> Iterator[None]:
     try:
         yield
     finally:
-        if set_aside_bytes(cupy) not in (None, before):
-            cupy.cuda.runtime.deviceSetLimit(SET_ASIDE, before or 0)
+        if before is not None and set_aside_bytes(cupy) not in (None, before):
+            # An error of the block is not to be hidden, and a CUDA error comes back with the next call.
+            with suppress(Exception):
+                cupy.cuda.runtime.deviceSetLimit(SET_ASIDE, before)

@@ -138,6 +138,7 @@ class Facts(TypedDict, total=False):
     packages: dict[str, str]
     imports: dict[str, str]
     nvml: str
+    l2_reset: str
     others: Others | None
     neighbors: Neighbors | None
     ceilings: dict[str, float]

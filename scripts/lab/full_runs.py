@@ -18,6 +18,7 @@ if __name__ == "__main__":
 import itertools
 import json
 import statistics
+import string
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,6 +43,7 @@ RECORD, PAGE = ROOT / "docs" / "full_runs.jsonl", ROOT / "docs" / "research" / "
 WRITER = "scripts/lab/full_runs"
 FACTS = ("gpu", "nvml_uuid_sha256", "nvml_driver", "harness", "neighbors", "others", "measured_at")
 BARS = (0.0003, 0.0015, WORST)  # of the spread of unmarked cold cells at the highest clock: median, 90 %, most
+LETTERS = string.ascii_uppercase  # of the GPUs: numbers are those of the table of records
 MARKED_MOST = 0.05  # of the cold cells
 THEN = "46ae8df7"  # the newest record when the aim of five minutes was set
 
@@ -174,7 +176,7 @@ def by_gpu(runs: Sequence[FullRun]) -> list[list[FullRun]]:
 
 def titled(runs: Sequence[FullRun]) -> Iterator[tuple[str, FullRun]]:
     """Each run with its title."""
-    for gpu, own in enumerate(by_gpu(runs), 1):
+    for gpu, own in zip(LETTERS, by_gpu(runs), strict=False):
         for number, run in enumerate(own, 1):
             yield f"GPU {gpu}, run {number}", run
 
@@ -216,7 +218,7 @@ def moved(before: FullRun, after: FullRun) -> tuple[list[float], int]:
 def again(runs: Sequence[FullRun]) -> str:
     """A row for each GPU and each run after its first one: how far its cold cells are from the run before."""
     rows = []
-    for gpu, own in enumerate(by_gpu(runs), 1):
+    for gpu, own in zip(LETTERS, by_gpu(runs), strict=False):
         for number, pair in enumerate(itertools.pairwise(own), 2):
             changes, count = moved(*pair)
             row = [f"GPU {gpu}, run {number} against {number - 1}", str(len(changes)), *quantiles(changes)]
@@ -240,12 +242,12 @@ def between(runs: Sequence[FullRun]) -> str:
     and at their own; and what half of them exceed, with its sign."""
     first, *others = by_gpu(runs)
     rows = []
-    for gpu, other in enumerate(others, 2):
+    for gpu, other in zip(LETTERS[1:], others, strict=False):
         for own, clock in ((False, "highest"), (True, "own")):
             signed = apart(first, other, own)
             middle = f"{100 * statistics.median(signed):+.2f} %" if signed else "n/a"
             rows.append([f"GPU {gpu}", clock, str(len(signed)), *quantiles([*map(abs, signed)]), middle])
-    return table(["against GPU 1", "clock", "cold cells", "median", "90 %", "most", "with its sign"], rows)
+    return table([f"against GPU {LETTERS[0]}", "clock", "cold cells", "median", "90 %", "most", "with its sign"], rows)
 
 
 def minutes_of(run: FullRun, keys: Sequence[str]) -> dict[str, float]:

@@ -74,9 +74,12 @@ def work() -> dict[str, Any]:
         seconds={key: one["seconds"] for key, one in known.items()},
     )
     found = {}
-    for way, done in (("kept", lambda: ""), ("reset", reset)):
-        l2.reset_persisting = done
-        found[way] = _measured(gpu, timed, cells)
+    try:
+        for way, done in (("kept", lambda: ""), ("reset", reset)):
+            l2.reset_persisting = done
+            found[way] = _measured(gpu, timed, cells)
+    finally:
+        l2.reset_persisting = reset
     facts = {"gpu": gpu.gpu, "driver": gpu.nvml_facts.get("driver"), "why_not": why}
     return {**facts, "reset_us": round(1e6 * statistics.median(waits), 2), "us": found}
 

@@ -18,6 +18,7 @@ from kernelwatch.plan.package import Absent, NotHere
 from kernelwatch.plan.problem import Array, Operand
 from kernelwatch.plan.project import import_package, load_from
 from kernelwatch.system.errors import ToolMissing
+from kernelwatch.timing import l2
 from kernelwatch.timing.check import WrongOutput, poisoned, still_poisoned
 from kernelwatch.timing.gpu import GUARD, GUARD_BYTES
 from kernelwatch.timing.launch import current
@@ -100,6 +101,7 @@ class Rank:
         stamp, stamps = self.on.kernels["stamp"], self.on.stamps
         began, ended = (self.cupy.cuda.Event() for _ in range(2))
         with current(self.on.stream):
+            l2.reset_persisting()
             while (start := time.monotonic()) < at:
                 pass
             began.record(self.on.stream)
