@@ -84,11 +84,7 @@ class Untouched:
 
     def _persisting_bytes(self) -> int | None:
         """Of the L2 cache, set aside for accesses that persist; None if that cannot be read."""
-        if self.device != "gpu":
-            return None
-        import cupy  # type: ignore[import-not-found,unused-ignore]
-
-        return l2.set_aside_bytes(cupy)
+        return l2.set_aside_bytes() if self.device == "gpu" else None
 
     def _thread(self) -> str:
         """A thread that a candidate started and that runs code of no installed distribution, "" if there is none.

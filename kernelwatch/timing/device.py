@@ -45,7 +45,7 @@ class RunDevice(Replayer):
         self.spent.begin()
         gpus = self._gpus()
         before = [gpu.uncorrected_errors() for gpu in gpus]
-        with l2.set_aside_as_before(self.cupy):
+        with l2.set_aside_as_before():
             measurement = self._measure(cell)
         after = [gpu.uncorrected_errors() for gpu in gpus]
         known = [

@@ -37,23 +37,27 @@ def reset_persisting() -> str:
     return "" if code == driver.CUresult.CUDA_SUCCESS else code.name
 
 
-def set_aside_bytes(cupy: Any) -> int | None:
+def set_aside_bytes() -> int | None:
     """What of the current device's L2 cache is set aside for accesses that persist; None if that cannot be read: before
     the Ampere generation, with an older runtime, or after an error of CUDA's."""
     try:
+        import cupy
+
         return int(cupy.cuda.runtime.deviceGetLimit(SET_ASIDE))
     except Exception:
         return None
 
 
 @contextmanager
-def set_aside_as_before(cupy: Any) -> Iterator[None]:
+def set_aside_as_before() -> Iterator[None]:
     """Give the current device's L2 cache back what a `with` block sets aside for accesses that persist."""
-    before = set_aside_bytes(cupy)
+    before = set_aside_bytes()
     try:
         yield
     finally:
-        if before is not None and set_aside_bytes(cupy) not in (None, before):
+        if before is not None and set_aside_bytes() not in (None, before):
             # An error of the block is not to be hidden, and a CUDA error comes back with the next call.
             with suppress(Exception):
+                import cupy
+
                 cupy.cuda.runtime.deviceSetLimit(SET_ASIDE, before)
