@@ -67,6 +67,14 @@ def test_the_samples_of_a_slow_hot_cell_stay_in_the_cache(
     assert sum(slept) == pytest.approx(rest_s)
 
 
+def test_the_checked_run_is_no_sample_of_a_hot_cell(device: Device) -> None:  # noqa: F811
+    """It comes after the canaries."""
+    gpu, _ = gpu_of(device, cell("hot"), SLOW_CELL_S)
+    assert in_a_row(device, gpu, cell("hot"))[1] > 0
+    gpu, _ = gpu_of(device, cell(), SLOW_CELL_S)
+    assert in_a_row(device, gpu, cell())[1] == 0
+
+
 def test_the_samples_of_a_slow_cold_cell_are_apart_when_they_are_taken_again(
     device: Device,  # noqa: F811
     monkeypatch: pytest.MonkeyPatch,

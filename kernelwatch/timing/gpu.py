@@ -388,7 +388,7 @@ class Gpu(RunDevice):
     ) -> tuple[Take, Graph | None]:
         """The samples of a slow cell, and what was timed: each is one launch, all over one set of buffers. If the cell
         is cold, each comes after the canaries, which displace what the launch before it left in the L2 cache. `first`:
-        the checked run, which may be the only one; nothing else was timed then.
+        the checked run, which may be the only one of a cold cell; nothing else was timed then.
 
         The cell may turn out not to be slow: its first run may have waited for a library to be loaded. What the host
         needed beyond the lead-in is the most by which that run may be too long.
@@ -396,12 +396,12 @@ class Gpu(RunDevice):
         once = first["seconds"][0]
         samples = max(1, min(self.budget.samples, round(SLOW_CELL_S / once)))
         low = first["throttled"] or self.low(first, self._own_mhz(cell))
-        if samples == 1 and enqueue_s - LEAD_IN_S < CHECK_DELAY_MOST * once and not low:
+        cold = cell.cache == "cold"  # as the checked run is
+        if cold and samples == 1 and enqueue_s - LEAD_IN_S < CHECK_DELAY_MOST * once and not low:
             return first, None
         self._fill(cell)
         timed = self._queued([launch], 1)
         # A hot launch is its own lead-in, which leaves its operands in the cache. That costs as much as a sample.
-        cold = cell.cache == "cold"
         lead_in = self.lead_in if cold else ()
         return self.take_quietly(timed, 1, 1, samples, lead_in, self._own_mhz(cell), apart=cold), timed
 
