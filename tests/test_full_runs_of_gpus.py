@@ -174,7 +174,7 @@ def test_the_page_has_the_tables_and_says_what_they_show() -> None:
 
 def test_the_page_says_how_runs_and_gpus_compare() -> None:
     runs = full_runs.load(full_runs.RECORD.read_text(encoding="utf-8"))
-    first, *others = gpus = full_runs.by_gpu(runs)
+    first, *others = gpus = [*full_runs.by_gpu(runs).values()]
     for before, after in gpus:
         changes, count = full_runs.moved(before, after)
         assert count <= MOVED_MOST * len(changes)

@@ -244,14 +244,15 @@ def test_what_the_page_says_of_launch_costs_and_odd_clocks_is_in_the_records() -
     assert f"It kept {len(held)} of {len(launched)} hot cells at six processes in 686b6c50" in page
     loops = [[one["host_loop_seconds"] for one in own] for own in launched if len(own) > 2]
     assert 1 / 7 < statistics.median(statistics.stdev(own) / statistics.mean(own) for own in loops) < 1 / 5  # a sixth
-    assert f"without the {sum(map(len, _replaced(minutes.SINCE)))} measurements that others replaced" in page
     cells = minutes.recorded(minutes.path_of(minutes.SINCE)).cells
+    replaced = sum(map(len, _replaced(minutes.SINCE)))
+    assert f"It has the {replaced} measurements that others replaced, too" in page
+    assert len([*minutes.by_visit(cells)]) == sum(len(cell.measurements) for cell in cells) + replaced
     least = [sum(parts.values()) for process, parts in minutes.by_visit(cells) if process < LEAST]
     assert 240 < sum(least) < 270, "more than four minutes"
     single = [cell.median_s for cell in cells if cell.seconds and cell.measurements[0]["launches"] == 1]
     assert round(sum(single)) == 7, "seven seconds"
-    replaced = _replaced("1376bf80")
-    twice = [[told["clock64_mhz"] for told in own] for own in replaced if len(own) == 2]
+    twice = [[told["clock64_mhz"] for told in own] for own in _replaced("1376bf80") if len(own) == 2]
     agreed = [own for own in twice if max(own) - min(own) <= ODD_CLOCK * max(own)]
     assert (len(twice), len(agreed)) == (5, 4)
     assert "Five cells lost two measurements, in four of which these two agreed" in page

@@ -403,7 +403,7 @@ class Gpu(RunDevice):
         timed = self._queued([launch], 1)
         # A hot launch is its own lead-in, which leaves its operands in the cache. That costs as much as a sample.
         lead_in = self.lead_in if cold else ()
-        return self.take_quietly(timed, 1, 1, samples, lead_in, self._own_mhz(cell), apart=cold), timed
+        return self.take_quietly(timed, 1, 1, samples, lead_in, self._own_mhz(cell)), timed
 
     def _own_mhz(self, cell: Cell) -> float:
         return self.budget.clocks_mhz.get(cell.key, math.inf)

@@ -2,8 +2,8 @@
 
 A kernel may ask the cache to keep what it reads (the eviction priority `evict_last`, or an access policy window whose
 accesses persist). Such lines stay for a while when that kernel has ended. Meanwhile the cache is smaller for whoever
-comes next, or the lines that it would write back first are others. A rest of the GPU does not end that, nor does
-filling other memory as large as the cache. docs/research/measuring.md has what it changes.
+comes next, or the lines that it would write back first are others. Filling other memory, several times as large as the
+cache, does not end that. docs/research/measuring.md has what it changes.
 """
 
 import functools

@@ -191,7 +191,7 @@ class Replayer:
 
         On an H200 the first few graphs of a process are fast. Once more were launched, each kernel of every graph takes
         0.2 us longer, 0.35 us if its data are cold. CuPy's sort of rows, which CUDA's Thrust does, ends that;
-        docs/research/measuring.md has what else was tried. Without Thrust, nothing is done.
+        docs/research/measuring.md has what else was tried. Without Thrust, that state stays.
         """
         l2.reset_persisting()
         if self.unsorted is not None:
@@ -312,7 +312,6 @@ class Replayer:
         own_mhz: float = math.inf,
         share: float = 1.0,
         seen_mhz: float = math.inf,
-        apart: bool = False,
     ) -> Take:
         """As `take`, but after a rest if something holds the SM clock down, and marked if it stays low.
 
@@ -325,33 +324,26 @@ class Replayer:
         `share`: of that rest, less if only the same launches ran since a whole one.
         `seen_mhz`: the clock at which these launches have just run, without a rest, if their own one is not known. A
         low one is what a first take would have told, so that the rest comes at once.
-        `apart`: whether each sample comes after a lead-in of its own, with or without a rest.
+        `lead_in`: as in `replay`; what is not `graph` itself comes before each sample.
         """
         before, rest, retakes = math.inf, share * self.rest_s(own_mhz), 0
         if own_mhz == math.inf and seen_mhz < STEADY_CLOCK * self.best_clock_mhz:
             before, rest = seen_mhz, self.rest_s(seen_mhz)
-        taken = self._rested(rest, graph, replays, nodes, samples, lead_in, apart)
+        taken = self._rested(rest, graph, replays, nodes, samples, lead_in)
         while retakes < RETAKES and self._held_down(taken, own_mhz, rest, before):
             before = taken["clock64_mhz"] or 0.0
             rest, retakes = self.rest_s(before, taken["throttled"]) or SHORT_REST_S, retakes + 1
-            taken = self._rested(rest, graph, replays, nodes, samples, lead_in, apart)
+            taken = self._rested(rest, graph, replays, nodes, samples, lead_in)
         limits_met = [*taken["throttled"], *([LOW_CLOCK] if self.low(taken, share=LOWERED_CLOCK) else [])]
         return {**taken, "retakes": retakes, "throttled": limits_met}
 
     def _rested(
-        self,
-        rest_s: float,
-        graph: Graph,
-        replays: int,
-        nodes: int,
-        samples: int,
-        lead_in: tuple[Graph, ...],
-        apart: bool = False,
+        self, rest_s: float, graph: Graph, replays: int, nodes: int, samples: int, lead_in: tuple[Graph, ...]
     ) -> Take:
         shares = rest_s == REST_S and samples >= SLICED_LEAST
         if not shares:
             self.rest(rest_s)
-        if shares or apart:
+        if shares or lead_in:
             return self.take_sliced(rest_s if shares else 0.0, graph, replays, nodes, samples, lead_in)
         return self.take(graph, replays, nodes, samples, lead_in)
 

@@ -18,7 +18,6 @@ if __name__ == "__main__":
 import itertools
 import json
 import statistics
-import string
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,7 +42,6 @@ RECORD, PAGE = ROOT / "docs" / "full_runs.jsonl", ROOT / "docs" / "research" / "
 WRITER = "scripts/lab/full_runs"
 FACTS = ("gpu", "nvml_uuid_sha256", "nvml_driver", "harness", "neighbors", "others", "measured_at")
 BARS = (0.0003, 0.0015, WORST)  # of the spread of unmarked cold cells at the highest clock: median, 90 %, most
-LETTERS = string.ascii_uppercase  # of the GPUs: numbers are those of the table of records
 MARKED_MOST = 0.05  # of the cold cells
 THEN = "46ae8df7"  # the newest record when the aim of five minutes was set
 
@@ -166,19 +164,17 @@ def cell_of(line: Mapping[str, Any], at: int, limits: Sequence[str], facts: dict
 # --- the tables ----------------------------------------------------------------------------------------------------
 
 
-def by_gpu(runs: Sequence[FullRun]) -> list[list[FullRun]]:
-    """The runs of each GPU."""
-    found: dict[str, list[FullRun]] = {}
-    for run in runs:
-        found.setdefault(run.gpu, []).append(run)
-    return [*found.values()]
+def by_gpu(runs: Sequence[FullRun]) -> dict[str, list[FullRun]]:
+    """The runs of each GPU, by a letter: its number is the one in the table of records."""
+    gpus = dict.fromkeys(run.gpu for run in runs)
+    return {f"GPU {chr(ord('A') + at)}": [run for run in runs if run.gpu == gpu] for at, gpu in enumerate(gpus)}
 
 
 def titled(runs: Sequence[FullRun]) -> Iterator[tuple[str, FullRun]]:
     """Each run with its title."""
-    for gpu, own in zip(LETTERS, by_gpu(runs), strict=False):
+    for gpu, own in by_gpu(runs).items():
         for number, run in enumerate(own, 1):
-            yield f"GPU {gpu}, run {number}", run
+            yield f"{gpu}, run {number}", run
 
 
 def by_run(runs: Sequence[FullRun]) -> str:
@@ -218,10 +214,10 @@ def moved(before: FullRun, after: FullRun) -> tuple[list[float], int]:
 def again(runs: Sequence[FullRun]) -> str:
     """A row for each GPU and each run after its first one: how far its cold cells are from the run before."""
     rows = []
-    for gpu, own in zip(LETTERS, by_gpu(runs), strict=False):
+    for gpu, own in by_gpu(runs).items():
         for number, pair in enumerate(itertools.pairwise(own), 2):
             changes, count = moved(*pair)
-            row = [f"GPU {gpu}, run {number} against {number - 1}", str(len(changes)), *quantiles(changes)]
+            row = [f"{gpu}, run {number} against {number - 1}", str(len(changes)), *quantiles(changes)]
             rows.append([*row, f"{count} ({percent(count / len(changes))})"])
     return table(["", "cold cells", "median", "90 %", "most", f"moved (an A/A allows {percent(MOVED_MOST, 0)})"], rows)
 
@@ -240,14 +236,14 @@ def apart(first: Sequence[FullRun], other: Sequence[FullRun], own: bool) -> list
 def between(runs: Sequence[FullRun]) -> str:
     """Two rows for each GPU but the first one: how far its cells are from those of the first one, at the highest clock
     and at their own; and what half of them exceed, with its sign."""
-    first, *others = by_gpu(runs)
+    (first, base), *others = by_gpu(runs).items()
     rows = []
-    for gpu, other in zip(LETTERS[1:], others, strict=False):
+    for gpu, other in others:
         for own, clock in ((False, "highest"), (True, "own")):
-            signed = apart(first, other, own)
+            signed = apart(base, other, own)
             middle = f"{100 * statistics.median(signed):+.2f} %" if signed else "n/a"
-            rows.append([f"GPU {gpu}", clock, str(len(signed)), *quantiles([*map(abs, signed)]), middle])
-    return table([f"against GPU {LETTERS[0]}", "clock", "cold cells", "median", "90 %", "most", "with its sign"], rows)
+            rows.append([gpu, clock, str(len(signed)), *quantiles([*map(abs, signed)]), middle])
+    return table([f"against {first}", "clock", "cold cells", "median", "90 %", "most", "with its sign"], rows)
 
 
 def minutes_of(run: FullRun, keys: Sequence[str]) -> dict[str, float]:
