@@ -250,6 +250,13 @@ def test_what_the_page_says_of_launch_costs_and_odd_clocks_is_in_the_records() -
     assert len([*minutes.by_visit(cells)]) == sum(len(cell.measurements) for cell in cells) + replaced
     least = [sum(parts.values()) for process, parts in minutes.by_visit(cells) if process < LEAST]
     assert 240 < sum(least) < 270, "more than four minutes"
+    first, told = (
+        statistics.mean(sum(parts.values()) for process, parts in minutes.by_visit(cells) if process in processes)
+        for processes in ((0,), (1, 2))
+    )
+    assert told / first == pytest.approx(2 / 3, abs=0.02)
+    links = " ".join((minutes.ROOT / "docs" / "links.md").read_text(encoding="utf-8").split())
+    assert f"full run of {minutes.SINCE} the second and third process, which are told so, take a third less" in links
     single = [cell.median_s for cell in cells if cell.seconds and cell.measurements[0]["launches"] == 1]
     assert round(sum(single)) == 7, "seven seconds"
     twice = [[told["clock64_mhz"] for told in own] for own in _replaced("1376bf80") if len(own) == 2]
