@@ -114,7 +114,8 @@ def test_the_roofline_of_a_cell() -> None:
         ]
         run.group.outcomes[cell.key] = Outcome("ok", "", taken)
     run.group.facts = {"ceilings": {"copy_bytes_per_s": 4e12, "float32_flops_per_s": 6e13}}
-    assert group.roofline(PROJECT, mine, run) == {
+    vendor = group.vendor_peaks(run)
+    assert group.roofline(mine, run, vendor) == {
         "flops": 2 * 32**3,
         "bytes": 2 * 32 * 32 * 2 + 32 * 32 * 4,
         "intensity_flops_per_byte": 8.0,
@@ -123,8 +124,8 @@ def test_the_roofline_of_a_cell() -> None:
         "copy_bytes_per_s": 4e12,
     }
     single = dataclasses.replace(mine, rung="initial", type="float32")
-    assert group.roofline(PROJECT, single, run)["peak_of"] == "multiply-adds"
-    assert group.roofline(PROJECT, copied, run) == {}
+    assert group.roofline(single, run, vendor)["peak_of"] == "multiply-adds"
+    assert group.roofline(copied, run, vendor) == {}
 
 
 def test_a_package_older_than_the_harness(package: Package) -> None:

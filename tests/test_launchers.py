@@ -162,7 +162,7 @@ def test_launches_differ_in_their_identity(outcomes: dict[str, Outcome]) -> None
         ("far", "illegal memory access"),
         ("far_triton", "illegal memory access"),
         ("elsewhere", "WrongOutput: axpy/elsewhere enqueues nothing on the given stream: it runs on another stream"),
-        ("partly", ", when a CUDA graph of it is replayed: not all of it runs on the given stream"),
+        ("partly", "while it was captured in a CUDA graph: not all of it runs on the given stream"),
         ("view", "WrongOutput: axpy/view returned an array and left out untouched"),
         ("writing", "WrongOutput: axpy/writing wrote its input x: "),
         ("same", "WrongOutput: axpy/same returned memory of its input y; right is a new array"),

@@ -44,26 +44,37 @@ def measured_tree(project: Project, options: Options) -> str:
     return str(Path(spec.origin).parent.parent) if spec and spec.origin else ""
 
 
-def roofline(project: Project, cell: Cell, run: Run) -> dict[str, float | str]:
+Peaks = dict[tuple[str, str], list[tuple[str, float]]]
+
+
+def vendor_peaks(run: Run) -> Peaks:
+    """By op and element type, the cells of the vendor's rung in a run, and the rate of each in FLOP/s."""
+    found: Peaks = {}
+    for cell in run.cells:
+        problem = run.project.ops[cell.op]
+        if cell.rung == problem.vendor.get(cell.device):
+            seconds = run.group.outcomes[cell.key].by_process("seconds").values()
+            if seconds:
+                rate = problem.flops(cell.rung, cell.shape) / statistics.median(seconds)
+                found.setdefault((cell.op, cell.type), []).append((cell.key, rate))
+    return found
+
+
+def roofline(cell: Cell, run: Run, vendor: Peaks) -> dict[str, float | str]:
     """The figures that place a cell under its ceilings; {} if it only moves data.
 
     These are the operations, the compulsory bytes and their ratio; the rate in bytes/s of the harness's copy; and the
     peak of the cell's type in FLOP/s: the rate of multiply-adds in registers, or the rate of the vendor's fastest cell
-    of this type in the same run if that is higher, as on tensor cores.
+    of this type in the same run if that is higher, as on tensor cores. `vendor`: of `vendor_peaks`.
     """
-    problem = project.ops[cell.op]
+    problem = run.project.ops[cell.op]
     flops, amount = problem.flops(cell.rung, cell.shape), problem.bytes_moved(cell.rung, cell.type, cell.shape)
     if not flops or run.project.devices[cell.device].holds == "GPUs":  # the ceilings are those of one GPU
         return {}
     figures: dict[str, float | str] = {"flops": flops, "bytes": amount, "intensity_flops_per_byte": flops / amount}
     ceilings = run.group.facts.get("ceilings", {})
-    peaks = [("multiply-adds", ceilings.get(f"{dtypes(cell.type)[0].name}_flops_per_s", 0.0))]
-    for other in run.cells:
-        seconds = run.group.outcomes[other.key].by_process("seconds").values()
-        vendor = other.op == cell.op and other.rung == problem.vendor.get(cell.device)
-        if vendor and other.type == cell.type and seconds:
-            peaks.append((other.key, problem.flops(other.rung, other.shape) / statistics.median(seconds)))
-    peak_of, peak = max(peaks, key=lambda pair: pair[1])
+    registers = ("multiply-adds", ceilings.get(f"{dtypes(cell.type)[0].name}_flops_per_s", 0.0))
+    peak_of, peak = max([registers, *vendor.get((cell.op, cell.type), [])], key=lambda pair: pair[1])
     if peak:
         figures |= {"peak_flops_per_s": peak, "peak_of": peak_of}
     if "copy_bytes_per_s" in ceilings:
@@ -298,8 +309,9 @@ def _measure(project: Project, cells: list[Cell], device: str, options: Options)
                 note_codes(run)
         finally:
             run.workers.close()
+        vendor = vendor_peaks(run)
         for cell in cells:
-            run.group.outcomes[cell.key].roofline = roofline(project, cell, run)
+            run.group.outcomes[cell.key].roofline = roofline(cell, run, vendor)
         if run.group.facts:
             run.group.facts["measured_at"] = datetime.now(UTC).isoformat(timespec="seconds")
     progress.end()

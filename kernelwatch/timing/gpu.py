@@ -19,7 +19,7 @@ from kernelwatch.plan.project import Project
 from kernelwatch.system import cache
 from kernelwatch.timing import nodes, tensors, usage
 from kernelwatch.timing.capture import Captured
-from kernelwatch.timing.check import WrongOutput, describe_wrong, poisoned
+from kernelwatch.timing.check import WrongOutput, describe_wrong, poisoned, still_poisoned
 from kernelwatch.timing.device import RunDevice
 from kernelwatch.timing.launch import Calls, Direct, Noted, Returning, bind, current
 from kernelwatch.timing.record import Measurement, quartiles
@@ -43,6 +43,7 @@ HOST_LOOPS = 5
 ALIGNMENT = 256
 GUARD_BYTES = 4096  # after the last output: a kernel that writes there is wrong
 GUARD = 0x3C
+ELSEWHERE = ": not all of it runs on the given stream"
 
 
 class _Returned(Captured):
@@ -255,14 +256,16 @@ class Gpu(RunDevice):
     @spends("check")
     def _checked(self, cell: Cell, launch: Graph, how: str = "") -> Take:
         """Run a launch over the first set of buffers, whose outputs are poisoned before, and check what it wrote, also
-        after its output.
+        after its output and to its inputs.
 
         `how`: it was launched, for messages. Returns the run as a sample. Raises: WrongOutput.
         """
-        ready, guard = self._ready(cell, launch, 0), self._guard(cell, 0)
+        ready, guard, kept = self._ready(cell, launch, 0), self._guard(cell, 0), self._kept(cell)
         taken = self.take(launch, 1, 1, 1, self.lead_in)
         self._judge(cell, launch, ready, how)
         self._unharmed(cell, guard, how)
+        if why := self._changed(cell, kept):
+            raise WrongOutput(f"{why}{how}")
         self.worked()
         if any(one.values for one in self._operands_of(cell).inputs):
             self._fill(cell)  # the guard lies in the next set: an index there must be valid
@@ -346,15 +349,25 @@ class Gpu(RunDevice):
         the first set of buffers, filled anew."""
         self._fill(cell)
         self._fill_exactly(cell)
-        operands = self._operands_of(cell)
-        given = usage.read_only(operands, self._operands(cell, 0)[0])
-        room, before = int(self.cupy.cuda.runtime.memGetInfo()[0]) // 2, {}
-        for at, array in given.items():  # on the host if the GPU has little memory left
-            before[at] = self._copy(array) if array.nbytes <= room else array.get(stream=self.stream)
-            room -= array.nbytes
+        kept = self._kept(cell)
         launch.launch(self.stream)
         self.cupy.cuda.runtime.deviceSynchronize()
-        changed = [at for at, array in given.items() if not usage.same_bits(before[at], array, self.cupy)]
+        return self._changed(cell, kept)
+
+    def _kept(self, cell: Cell) -> dict[int, Array]:
+        """Copies of the inputs that a launch over the first set of buffers must not write, by their number: on the host
+        if the GPU has little memory left."""
+        given = usage.read_only(self._operands_of(cell), self._operands(cell, 0)[0])
+        room, kept = int(self.cupy.cuda.runtime.memGetInfo()[0]) // 2, {}
+        for at, array in given.items():
+            kept[at] = self._copy(array) if array.nbytes <= room else array.get(stream=self.stream)
+            room -= array.nbytes
+        return kept
+
+    def _changed(self, cell: Cell, kept: dict[int, Array]) -> str:
+        """What to say of the inputs that are not what they were when they were `kept`, "" if all are."""
+        operands, inputs = self._operands_of(cell), self._operands(cell, 0)[0]
+        changed = [at for at, was in kept.items() if not usage.same_bits(was, inputs[at], self.cupy)]
         return usage.overwritten(cell, self._computes(cell), operands, changed)
 
     def _copy(self, array: Array) -> Array:
@@ -410,8 +423,8 @@ class Gpu(RunDevice):
 
     def _take_quick(
         self, cell: Cell, launches: list[Callable[[], object]], once: float, known_s: float
-    ) -> tuple[list[Take], Graph | None]:
-        """The samples of a cell over its rotating buffers, and what was timed last. `once`: about the seconds of a
+    ) -> tuple[list[Take], Graph]:
+        """The samples of a cell over its rotating buffers, and what was timed. `once`: about the seconds of a
         launch; `known_s`: as earlier processes measured them, or infinite."""
         first, seen_mhz = (known_s, math.inf) if known_s < SLOW_S else self._replayed_once(launches, once)
         count, replays, samples = self._enough(len(launches), first)
@@ -419,10 +432,9 @@ class Gpu(RunDevice):
         # differ by some percent. So every sample loads them again, and the mean counts.
         rounds = samples if cell.cache == "hot" else 1
         taken: list[Take] = []
-        graph, own_mhz = None, self._own_mhz(cell)
+        graph, own_mhz = self._queued(launches, count), self._own_mhz(cell)
         for at in range(rounds):
             self._fill(cell)
-            graph = self._queued(launches, count)
             # The first round comes after what ran before, the others after these launches: as slices of one take.
             share = 1 / rounds if at else 1.0
             take = self.take_quietly(
@@ -521,7 +533,8 @@ class Gpu(RunDevice):
             if self._returns:
                 self._has_room(cell)
             known_s = self.budget.seconds.get(cell.key, math.inf) * repeats
-            first, enqueue_s = self._check(cell, launch, known_s < SLOW_S)
+            of_sources = bool(getattr(launch, "of_sources", False))  # it may be another one in each process
+            first, enqueue_s = self._check(cell, launch, known_s < SLOW_S and not of_sources)
             if known_s < SLOW_S <= first["seconds"][0]:  # it waited for something, or has become slow
                 known_s = math.inf
                 first, enqueue_s = self._check(cell, launch, known=False)
@@ -562,7 +575,7 @@ class Gpu(RunDevice):
                     raise WrongOutput(why)
         measurement["canary_s"] = self.canary_seconds()
         with current(self.stream):
-            if kernel:
+            if kernel and (of_sources or not self.seed):  # else the first process has told what is launched
                 self._look(cell, launches[0], measurement)
             if timed:
                 self._check_afterwards(cell, launches[:slots], timed)
@@ -570,25 +583,29 @@ class Gpu(RunDevice):
 
     @spends("look")
     def _look(self, cell: Cell, launch: Callable[[], object], measurement: Measurement) -> None:
-        """Note what a launch runs and allocates, after it was timed; check what its graph does. Raises: WrongOutput."""
-        of_sources = getattr(launch, "of_sources", False)
-        if not of_sources and self.seed:  # the identity says what is launched, so one process of a run is enough
-            return
-        noted = Noted(self.cupy, launch)
-        if why := self._overwritten(cell, noted):
-            raise WrongOutput(why)
+        """Note what a launch runs and allocates, after it was timed. Nothing runs for that, unless it cannot be captured.
+        Raises: WrongOutput if some of it runs nevertheless, on another stream than the given one."""
+        outs, key = self._operands(cell, 0)[1], (secrets.randbits(32), 0)
+        with cache.of_harness():
+            for out in outs:
+                poisoned(out, key)
+        with Noted(self.cupy) as noted:
+            graph = self._captured(cell, launch)
         if noted.peak_bytes:
             measurement["peak_allocated_bytes"] = noted.peak_bytes
         if noted.configurations:
             measurement["configurations"] = noted.configurations
         ran = None
-        if self._once is not None:
-            how = ", when a CUDA graph of it is replayed: not all of it runs on the given stream"
-            self._checked(cell, self._once, how)
-            ran = nodes.read(self._once)
+        if graph is not None:
+            self.cupy.cuda.runtime.deviceSynchronize()
+            if not all(still_poisoned(out, key, self.cupy).all() for out in outs):
+                raise WrongOutput(f"{cell.name} wrote its output while it was captured in a CUDA graph{ELSEWHERE}")
+            if self._returns or self._operands_of(cell).updated:  # no graph of it is checked after it was timed
+                self._checked(cell, graph, f", when a CUDA graph of it is replayed{ELSEWHERE}")
+            ran = nodes.read(graph)
         if ran:
             measurement["kernels"] = ran
-        if of_sources:
+        if getattr(launch, "of_sources", False):
             measurement["sources"] = measurement["identity"]
             measurement["identity"] = nodes.identity(measurement["sources"], ran or [], noted.configurations)
 

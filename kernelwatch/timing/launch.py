@@ -134,18 +134,21 @@ class Choices:
         return [f"{tuner.base_fn.__name__}: {tuner.best_config}" for tuner in dict.fromkeys(self._tuners)]
 
 
-class Noted(Direct):
-    """A direct launch that notes what it allocates and chooses: `peak_bytes` as in Allocations, `configurations` as in
+class Noted:
+    """What is allocated and chosen within a `with` block: `peak_bytes` as in Allocations, `configurations` as in
     Choices."""
 
-    def __init__(self, cupy: Any, launch: Callable[[], object]) -> None:
-        super().__init__(launch)
+    def __init__(self, cupy: Any) -> None:
         self._allocations, self._choices = Allocations(cupy), Choices()
 
-    def launch(self, stream: object, /) -> None:
-        """Enqueue the launch on the current stream."""
-        with self._allocations, self._choices:
-            super().launch(stream)
+    def __enter__(self) -> "Noted":
+        self._allocations.__enter__()
+        self._choices.__enter__()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._choices.__exit__(*error)
+        self._allocations.__exit__(*error)
 
     @property
     def peak_bytes(self) -> int:
