@@ -324,6 +324,21 @@ def test_a_cell_that_an_earlier_process_measured_is_neither_checked_before_nor_p
     assert slow.known == [False]
 
 
+def test_a_launch_of_sources_is_checked_in_each_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may be another one than in an earlier process, such as by another choice of an autotuner."""
+
+    class OfSources:
+        of_sources = True
+
+        def __call__(self) -> None: ...
+
+    gpu = Handless(launch_s=1e-6)
+    gpu.budget = dataclasses.replace(gpu.budget, seconds={cell().key: 4e-6})
+    monkeypatch.setattr(gpu, "_bind", lambda *_how: (OfSources(), "who"))
+    gpu.measure(cell())
+    assert gpu.known == [False]
+
+
 def test_a_clock_locked_low_is_as_high_as_it_gets(pauses: list[float]) -> None:
     gpu = Handless()
     gpu.clocks = [1500.0] * 3

@@ -114,8 +114,8 @@ def test_the_roofline_of_a_cell() -> None:
         ]
         run.group.outcomes[cell.key] = Outcome("ok", "", taken)
     run.group.facts = {"ceilings": {"copy_bytes_per_s": 4e12, "float32_flops_per_s": 6e13}}
-    vendor = group.vendor_peaks(run)
-    assert group.roofline(mine, run, vendor) == {
+    peaks = group.vendor_peaks(run)
+    assert group.roofline(mine, run, peaks) == {
         "flops": 2 * 32**3,
         "bytes": 2 * 32 * 32 * 2 + 32 * 32 * 4,
         "intensity_flops_per_byte": 8.0,
@@ -124,8 +124,8 @@ def test_the_roofline_of_a_cell() -> None:
         "copy_bytes_per_s": 4e12,
     }
     single = dataclasses.replace(mine, rung="initial", type="float32")
-    assert group.roofline(single, run, vendor)["peak_of"] == "multiply-adds"
-    assert group.roofline(copied, run, vendor) == {}
+    assert group.roofline(single, run, peaks)["peak_of"] == "multiply-adds"
+    assert group.roofline(copied, run, peaks) == {}
 
 
 def test_a_package_older_than_the_harness(package: Package) -> None:

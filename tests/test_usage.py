@@ -182,6 +182,19 @@ def test_what_is_returned_wrongly_is_said(
         measured(request, measure, returns)
 
 
+def test_what_runs_while_it_is_captured_is_wrong(on_gpu: Measure, device: Device) -> None:
+    """It runs on another stream, of which neither the events nor a graph know. No replay is needed to see that."""
+
+    def elsewhere(x: Any, alpha: float, out: Any) -> None:
+        if device.captured is not None:
+            out[:7] = 0
+        device.enqueue("work", (), 1e-5, lambda: np.multiply(x, np.float32(alpha), out=out))
+
+    said = "^scale/own wrote its output while it was captured in a CUDA graph: not all of it runs on the given stream$"
+    with pytest.raises(WrongOutput, match=said):
+        on_gpu(elsewhere)
+
+
 def test_a_graph_of_what_is_returned_writes_it_anew(on_gpu: Measure, device: Device) -> None:
     """A launch of which the graph does only a part is wrong, though the first run was right."""
 

@@ -583,8 +583,10 @@ class Gpu(RunDevice):
 
     @spends("look")
     def _look(self, cell: Cell, launch: Callable[[], object], measurement: Measurement) -> None:
-        """Note what a launch runs and allocates, after it was timed. Nothing runs for that, unless it cannot be captured.
-        Raises: WrongOutput if some of it runs nevertheless, on another stream than the given one."""
+        """Note what a launch runs and allocates, after it was timed. Nothing runs for that if it can be captured.
+
+        Raises: WrongOutput if some of it runs nevertheless, on another stream than the given one.
+        """
         outs, key = self._operands(cell, 0)[1], (secrets.randbits(32), 0)
         with cache.of_harness():
             for out in outs:
