@@ -178,7 +178,7 @@ def unlocked() -> list[str]:
         if changed := changed_files(name):
             sentences.append(
                 f"{name} figures: {', '.join(changed)} changed. If the figures keep their meaning, show it by an A/A "
-                f"(the same commit measured before and after); if not, raise the version in {Path(__file__).name}. "
+                f"(the same launches measured before and after); if not, raise the version in {Path(__file__).name}. "
                 f"Then rewrite the lock: {WRITE}"
             )
         elif old.get(name) != new[name]:

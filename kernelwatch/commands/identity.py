@@ -2,7 +2,7 @@
 
 The engine has a lock file, and a project's description may have one beside it (project.lock). --accept accepts the
 files as they are: it writes the lock again. If timed files changed and their version was not raised, it needs an A/A
-(the same commit measured before and after), or a reason. --aa takes the two sidecars of the A/A
+(the same launches measured before and after), or a reason. --aa takes the two sidecars of the A/A
 (<commit>-...facts.jsonl). It fails if the second is twice as noisy, or if cells moved; what it showed is kept beside
 the lock. What --without-aa accepts is kept in the lock, and shown, until an A/A covers it: one that is given when
 no file differs from the lock covers all of it.

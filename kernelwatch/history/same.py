@@ -1,9 +1,9 @@
-"""Judges an A/A: two records of one commit, measured before and after a change of the harness."""
+"""Judges an A/A: two records of the same launches, measured before and after a change of the harness."""
 
 from typing import Any
 
 from kernelwatch.history.instrument import CELLS_LEAST, PROCESSES, Instrument, instrument
-from kernelwatch.history.records import CellChange, Record
+from kernelwatch.history.records import CellChange, Measured, Record
 
 NOISIER = 2.0  # times the figure of the record before: as much fails
 # What is lower is quiet, whatever it was before.
@@ -17,8 +17,12 @@ def judge(before: Record, after: Record) -> tuple[list[str], dict[str, Any]]:
     moved = [key for key in keys if CellChange.between(before.cells[key], after.cells[key]).verdict]
     quiet = instrument(before), instrument(after)
     kept: dict[str, Any] = {"commit": after.commit, "machine": after.machine, "cells": len(keys), "moved": len(moved)}
-    if before.commit != after.commit:
-        return [f"an A/A is of one commit, not of {before.commit} and {after.commit}"], kept
+    others = [key for key in keys if not _same(before.cells[key], after.cells[key])]
+    if before.commit != after.commit and others:
+        return [
+            f"an A/A is of the same launches: {len(others)} of {len(keys)} cells, such as {others[0]}, do not launch at "
+            f"{after.commit} what they did at {before.commit}, or it is not known"
+        ], kept
     sides = [{key for key in record.cells if _of_gpu(record, key)} for record in (before, after)]
     if lone := sorted(sides[0] ^ sides[1]):
         return [
@@ -45,6 +49,10 @@ def _of_gpu(record: Record, key: str) -> bool:
 
 def _timed(record: Record, key: str) -> bool:
     return _of_gpu(record, key) and len(record.cells[key].seconds) > 1
+
+
+def _same(before: Measured, after: Measured) -> bool:
+    return bool(before.identity) and before.identity == after.identity
 
 
 def _noisier(figure: str, before: Instrument, after: Instrument) -> str:
