@@ -224,6 +224,15 @@ def test_an_aa_that_became_noisier_is_not_accepted(
     assert "an A/A is of the same launches: 74 of 367 cells, such as matmul/pipelined float32 256x256x256 cold" in said
 
 
+def test_an_aa_of_nothing_is_not_kept(project: Project, capsys: pytest.CaptureFixture[str]) -> None:
+    accept = ["--accept", "--aa", str(QUIET), str(QUIET)]
+    assert command.main(project, "identity", accept) == 0
+    kept = identity.comparisons().read_text()
+    assert command.main(project, "identity", accept) == 1
+    assert "not accepted: no file changed and no change lacks an A/A" in capsys.readouterr().out
+    assert identity.comparisons().read_text() == kept
+
+
 @pytest.mark.parametrize("known", [True, False])
 def test_an_aa_may_be_of_two_commits_that_launch_the_same(
     project: Project, tmp_path: Path, capsys: pytest.CaptureFixture[str], known: bool

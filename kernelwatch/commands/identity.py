@@ -59,6 +59,8 @@ def _accept(aa: tuple[Path, Path] | None, reason: str | None) -> str:
         if why:
             return "; ".join(why)
         files = changed or list(dict.fromkeys(file for one in owed for file in one["files"]))
+        if not files:
+            return "no file changed and no change lacks an A/A, so that this one would show nothing"
         with identity.comparisons().open("a", encoding="utf-8") as file:
             file.write(json.dumps({"version": identity.TIMED.version, "files": files, **kept}) + "\n")
         owed = owed if changed else []

@@ -20,8 +20,8 @@ def judge(before: Record, after: Record) -> tuple[list[str], dict[str, Any]]:
     others = [key for key in keys if not _same(before.cells[key], after.cells[key])]
     if before.commit != after.commit and others:
         return [
-            f"an A/A is of the same launches: {len(others)} of {len(keys)} cells, such as {others[0]}, do not launch at "
-            f"{after.commit} what they did at {before.commit}, or it is not known"
+            f"an A/A is of the same launches: {len(others)} of {len(keys)} cells, such as {others[0]}, do not launch "
+            f"at {after.commit} what they did at {before.commit}, or it is not known"
         ], kept
     sides = [{key for key in record.cells if _of_gpu(record, key)} for record in (before, after)]
     if lone := sorted(sides[0] ^ sides[1]):
