@@ -95,6 +95,9 @@ def test_devices_shows_what_was_read(browser: "Browser", recorded_site: Path) ->
         facts = newest["facts"]["transpose gpu"]
         assert page.locator("[data-fact='Driver']").inner_text() == facts["nvml_driver"]
         assert page.locator("[data-fact='Power limit']").inner_text() == "700 W"
+        said = "kernelwatch.facts_of({facts: {'move gpu': {l2_reset: told}}})[0][1]"
+        assert page.evaluate(f"(told) => {said}", "ok") == "reset before each timing"
+        assert page.evaluate(f"(told) => {said}", "no such call") == "not reset: no such call"
         assert "Only this machine is recorded" in page.locator(".view").inner_text()
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from kernelwatch.timing import replay
 from kernelwatch.timing.nvml import Nvml
-from kernelwatch.timing.replay import LOW_CLOCK, REST_S, RETAKES, SHORT_REST_S, SLICED_LEAST, Replayer
+from kernelwatch.timing.replay import CANARY_BYTES, LOW_CLOCK, REST_S, RETAKES, SHORT_REST_S, SLICED_LEAST, Replayer
 from tests.fake_gpu import ENQUEUE_S, SILENT, Cupy, Device
 
 HIGHEST_MHZ, OWN_MHZ = 1980.0, 1700.0
@@ -188,3 +188,21 @@ def test_all_others_are_taken_in_one_go(
     """At the highest clock, after a short rest, and with too few samples for the median to leave two out."""
     powered, _ = quietly(monkeypatch, device, [mhz], [0], samples, mhz)
     assert powered.events == events
+
+
+@pytest.mark.parametrize("l2_mib", [40, 60, 126])
+def test_the_lead_in_displaces_the_whole_l2(device: Device, l2_mib: int) -> None:
+    """That of a B200 is larger than what a canary copies, which is the same on all GPUs."""
+    device.l2_bytes = l2_mib << 20
+    powered = Powered(device, [HIGHEST_MHZ], [0])
+    powered.warm_up()
+
+    def copied(graphs: Any) -> set[int]:
+        before = len(device.launches)
+        for graph in graphs:
+            graph.launch(powered.stream)
+        new = device.launches[before:]
+        return {2 * int(one.arguments[-1]) for one in new if one.name == "vector_copy"}
+
+    assert copied(powered.canaries.values()) == {CANARY_BYTES}
+    assert copied(powered.lead_in) == {max(CANARY_BYTES, (l2_mib + 4) << 20)}

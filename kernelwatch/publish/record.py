@@ -18,7 +18,7 @@ FACTS = (
     "imports", "cuda_driver", "cuda_runtime", "ceilings", "others", "neighbors", "measured_at", "nvml", "nvml_name",
     "nvml_uuid_sha256", "nvml_driver", "nvml_memory_bytes", "nvml_sm_clock_max_mhz", "nvml_memory_clock_max_mhz",
     "nvml_memory_bus_bits", "nvml_theoretical_bandwidth_bytes_per_s", "nvml_power_limit_w", "nvml_ecc", "nvml_mig",
-    "nvml_persistence", "nvml_pcie_generation", "nvml_pcie_lanes",
+    "nvml_persistence", "nvml_pcie_generation", "nvml_pcie_lanes", "l2_reset",
 )  # fmt: skip
 
 

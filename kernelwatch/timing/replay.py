@@ -45,6 +45,7 @@ WARM_UP_S = 0.15  # an idle GPU needs some 100 ms to raise its clocks
 CANARY_BYTES = 64 << 20
 CANARY_ROUNDS = 4096
 CANARY_COPIES, CANARY_NODES = 16, 2
+BEYOND_BYTES = 4 << 20  # what displaces the lines of an L2 cache touches so much more than all of it
 UNSORTED = 64  # rows and columns of what is sorted before a graph is timed
 FILLS = {  # others: "fill"
     "float64": "fill_float64",
@@ -121,15 +122,18 @@ class Replayer:
 
     def warm_up(self) -> None:
         """Make the canaries, and run them until the clocks are up."""
-        half = CANARY_BYTES // 2
-        copy = self.vector_copy(self.canary_memory[:half], self.canary_memory[half:])
-        work = {"memory": (copy, CANARY_COPIES), "compute": (self._arithmetic("canary_compute"), CANARY_NODES)}
+        copy, compute = self._copy_within(self.canary_memory), self._arithmetic("canary_compute")
+        work = {"memory": (copy, CANARY_COPIES), "compute": (compute, CANARY_NODES)}
+        # The canaries are the same on all GPUs. What leads in displaces the whole of a larger L2 cache, too.
+        if (displacing := self.l2_bytes + BEYOND_BYTES) > CANARY_BYTES:
+            copy = self._copy_within(self.cupy.zeros(displacing, self.cupy.uint8))
         with self.stream:
             for launch, _ in work.values():
                 launch()
             self.canaries = {name: self.graph([launch], nodes) for name, (launch, nodes) in work.items()}
-            # The same work without graphs: the graph that is timed behind it has to be the first one.
-            self.lead_in: tuple[Graph, ...] = tuple(Calls([launch], nodes) for launch, nodes in work.values())
+            copy()
+            # Such work without graphs: the graph that is timed behind it has to be the first one.
+            self.lead_in: tuple[Graph, ...] = (Calls([copy], CANARY_COPIES), Calls([compute], CANARY_NODES))
             until = time.monotonic() + WARM_UP_S
             while time.monotonic() < until:
                 for graph in self.canaries.values():
@@ -163,6 +167,11 @@ class Replayer:
         blocks = -(-(source.nbytes // 16) // 1024) or 1
         kernel = self.kernels["vector_copy"]
         return lambda: kernel((blocks,), (256,), (source, target, np.int64(source.nbytes)))
+
+    def _copy_within(self, memory: Array) -> Callable[[], object]:
+        """A launch that copies one half of an array of bytes to the other."""
+        half = memory.nbytes // 2
+        return self.vector_copy(memory[:half], memory[half:])
 
     def _arithmetic(self, kernel: str) -> Callable[[], object]:
         """A launch of one of the kernels of dependent multiply-adds, with enough blocks to fill the GPU."""

@@ -36,6 +36,7 @@
         const lines = [
             ["GPU", facts.gpu], ["Compute capability", facts.compute_capability && facts.compute_capability.replace(/(\d)$/, ".$1")],
             ["Multiprocessors", facts.multiprocessors, facts.multiprocessors], ["L2 cache", facts.l2_bytes && text.bytes(facts.l2_bytes), facts.l2_bytes],
+            ["Lines that persist in the L2 cache", facts.l2_reset && (facts.l2_reset === "ok" ? "reset before each timing" : "not reset: " + facts.l2_reset)],
             ["Memory", facts.nvml_memory_bytes && text.bytes(facts.nvml_memory_bytes), facts.nvml_memory_bytes],
             ["SM clock, highest", facts.nvml_sm_clock_max_mhz && facts.nvml_sm_clock_max_mhz + " MHz", facts.nvml_sm_clock_max_mhz],
             ["Memory clock, highest", facts.nvml_memory_clock_max_mhz && facts.nvml_memory_clock_max_mhz + " MHz", facts.nvml_memory_clock_max_mhz],
