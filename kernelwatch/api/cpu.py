@@ -11,6 +11,7 @@ from kernelwatch.api.arguments import Rotation
 from kernelwatch.api.result import MeasureError
 from kernelwatch.api.rounds import Round, Sets, returned_bytes
 from kernelwatch.system import clock as time
+from kernelwatch.system.garbage import uncollected
 from kernelwatch.system.machine import free_bytes
 from kernelwatch.timing.cpu import ROTATION, cache_bytes, cores, cpu_name
 
@@ -116,13 +117,8 @@ class Cpu:
     @contextmanager
     def current(self) -> Iterator[None]:
         """Without garbage collections, which would fall into a sample."""
-        enabled = gc.isenabled()
-        gc.disable()
-        try:
+        with uncollected():
             yield
-        finally:
-            if enabled:
-                gc.enable()
 
     def disturbed(self) -> str:
         return ""

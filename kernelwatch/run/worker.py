@@ -93,9 +93,12 @@ def _installed(module: object) -> bool:
 
 
 def _import_early(modules: list[str]) -> None:
+    from kernelwatch.system import garbage
+
     for name in modules:
         with suppress(Exception, SystemExit):  # the job imports what it needs, and reports what fails
             importlib.import_module(name)
+    garbage.keep()
 
 
 def _device(described: "Device", *arguments: object) -> "Measurer":
@@ -255,6 +258,7 @@ def _measure(
     from kernelwatch.identity import TIMED
     from kernelwatch.plan.package import Absent, Importing, NotHere
     from kernelwatch.plan.project import lacking
+    from kernelwatch.system import garbage
     from kernelwatch.system.errors import ToolMissing
 
     not_here: tuple[type[Exception], ...] = (Absent, NotHere, ToolMissing, *(package.not_here if package else ()))
@@ -263,6 +267,7 @@ def _measure(
     for cell in cells:
         if modules := imports.new():
             _emit(out, event="modules", modules=modules)
+            garbage.keep()
         _emit(out, event="begin", key=cell.key)
         try:
             measurement = device.measure(cell)

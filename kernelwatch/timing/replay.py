@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from kernelwatch.plan.problem import Array
 from kernelwatch.system import cache
+from kernelwatch.system.garbage import uncollected
 from kernelwatch.timing import l2
 from kernelwatch.timing.launch import Calls
 from kernelwatch.timing.nvml import POWER_CAP, Nvml, State, limits
@@ -226,15 +227,16 @@ class Replayer:
         stamp, elapsed = self.kernels["stamp"], self.cupy.cuda.get_elapsed_time
         events = [self.cupy.cuda.Event() for _ in range(samples + 1)]
         self.refresh()
-        for first in lead_in or (graph,):  # keeps the GPU busy while the host queues the rest
-            first.launch(self.stream)
-        stamp((1,), (1,), (self.stamps[0],))
-        events[0].record(self.stream)
-        for event in events[1:]:
-            for _ in range(replays):
-                graph.launch(self.stream)
-            event.record(self.stream)
-        stamp((1,), (1,), (self.stamps[1],))
+        with uncollected():  # a pause of the host would be one of the GPU, once that has done what leads in
+            for first in lead_in or (graph,):  # keeps the GPU busy while the host queues the rest
+                first.launch(self.stream)
+            stamp((1,), (1,), (self.stamps[0],))
+            events[0].record(self.stream)
+            for event in events[1:]:
+                for _ in range(replays):
+                    graph.launch(self.stream)
+                event.record(self.stream)
+            stamp((1,), (1,), (self.stamps[1],))
         result = during()
         self.stream.synchronize()
         self.worked()
