@@ -72,7 +72,9 @@ def test_the_cells_are_visited_in_turns_each_in_an_order_of_its_own(
     by_graph: dict[int, str] = {}
 
     def prepared(cell: Cell, *given: Any) -> visits.Prepared:
+        before = len(device.launches)
         one = prepare(cell, *given)
+        assert any(each.name == "move" for each in device.launches[before:]), "it ran outside of a capture first"
         by_graph[id(one.graph)] = cell.key
         done.clear()
         return one

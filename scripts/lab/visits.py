@@ -106,6 +106,8 @@ class Visiting(Gpu):
         with current(self.stream):
             self._fill(cell)
             launches = [self._bind(cell, kernel, slot)[0] for slot in range(self._slots(cell))]
+            launches[0]()  # loads what a capture must not load
+            self.stream.synchronize()
             count, replays, samples = self._enough(len(launches), seconds)
             return Prepared(cell, launches, self.graph(launches, count), count, replays, samples)
 
