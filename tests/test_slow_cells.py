@@ -1,6 +1,7 @@
 """A cold cell that is slow: no sample finds what the launch before it left in the L2 cache."""
 
 import itertools
+import json
 import statistics
 from typing import Any
 
@@ -8,6 +9,7 @@ import pytest
 
 from benchmarks.project import PROJECT
 from kernelwatch.history.records import read, sidecars
+from kernelwatch.identity import comparisons
 from kernelwatch.timing.gpu import SLOW_CELL_S, SLOW_S, Gpu
 from kernelwatch.timing.replay import CANARY_BYTES, REST_S, SHORT_REST_S
 from tests.fake_gpu import Device
@@ -87,6 +89,10 @@ def test_the_samples_of_a_slow_cold_cell_are_apart_when_they_are_taken_again(
     assert (ran > 2 * SAMPLES, again) == (True, 0)
 
 
+def comparisons_kept() -> list[dict[str, Any]]:
+    return [json.loads(line) for line in comparisons().read_text(encoding="utf-8").splitlines()]
+
+
 def test_the_pages_tell_what_the_record_of_the_finding_shows() -> None:
     docs = PROJECT.repository / "docs"
     (path,) = (each for each in sidecars(PROJECT.results, "h200") if each.name.startswith("b8ee5444"))
@@ -100,4 +106,7 @@ def test_the_pages_tell_what_the_record_of_the_finding_shows() -> None:
             assert round(100 * (one["quartiles_s"][1] / one["quartiles_s"][0] - 1)) == more
     assert f"it took {1e3 * back_to_back:.2f} ms in two processes" in section
     assert f"it took {1e3 * first:.2f} ms, which is {100 * (first / back_to_back - 1):.0f} % more" in section
-    assert f"after a copy that touches {CANARY_BYTES >> 20} MiB" in (docs / "measuring.md").read_text(encoding="utf-8")
+    assert f"whose copy touches {CANARY_BYTES >> 20} MiB" in section
+    all_cells = [each for each in comparisons_kept() if each["commit"] == "14db415d"]
+    assert [(each["cells"], each["moved"]) for each in all_cells] == [(866, 3)]
+    assert "of 866 cells only these three moved" in section
