@@ -206,3 +206,52 @@ def test_the_page_says_for_which_cells_five_minutes_are_reached() -> None:
     assert most < 5.0 < least
     assert f"whose largest figure is {most:.2f} minutes" in said
     assert f"the shortest run took {least:.2f} minutes" in said
+
+
+def dipped(name: str, *mhz: float, spread: float = 1e-3) -> Measured:
+    """A cell whose processes ran at these clocks."""
+    each = cell(name, [1e-5 * (1 + spread * at) for at in range(len(mhz))])
+    for one, clock in zip(each.measurements, mhz, strict=True):
+        one["clock64_mhz"] = clock
+    return each
+
+
+def test_cells_at_the_whole_clock_are_told_apart() -> None:
+    """Within a megahertz of it; a reading that is too high is no clock of the GPU."""
+    steady = [dipped(f"steady{at}", 1980.0, 1979.0, 1980.0, spread=1e-4) for at in range(20)]
+    run = full_run(*steady, dipped("wrong", 1979.0, 1980.0, 1990.0), dipped("dips", 1980.0, 1974.0, 1980.0))
+    full, below = full_runs.by_full_clock(run)
+    assert (len(full), [*below]) == (21, ["copy/dips float32 8 cold"])
+    unread = dipped("unread", 1980.0, 1980.0, 1980.0)
+    unread.measurements[1]["clock64_mhz"] = None
+    assert "copy/unread float32 8 cold" in full_runs.by_full_clock(full_run(*steady, unread))[1]
+    row = full_runs.by_clock([run]).splitlines()[2]
+    assert row == "| GPU A, run 1 | 21 | 0.010 % | 0.010 % | 0.100 % | 1 | 0.100 % | 0.100 % | 0.100 % |"
+    assert "1 of 1: 0.03 %" in full_runs.by_clock([run]).splitlines()[3]
+
+
+def test_the_same_cells_at_the_whole_clock_and_not() -> None:
+    """In either run; what is at it in both, or in none, says nothing of the clock."""
+    both = [dipped(f"both{at}", 1980.0, 1980.0, 1980.0) for at in range(20)]
+    none = dipped("none", 1980.0, 1974.0, 1980.0)
+    first = full_run(
+        *both, none, dipped("one", 1980.0, 1980.0, 1980.0, spread=1e-4), dipped("other", 1974.0, 1980.0, 1980.0)
+    )
+    again = full_run(
+        *both, none, dipped("one", 1980.0, 1970.0, 1980.0), dipped("other", 1980.0, 1980.0, 1980.0, spread=2e-4)
+    )
+    rows = full_runs.once_full([first, again]).splitlines()
+    assert rows[2:] == ["| GPU A | 2 | 0.015 % | 0.020 % | 0.100 % | 0.100 % |"]
+    assert len(full_runs.once_full([first, full_run(*both, none, gpu="two")]).splitlines()) == 2  # the header alone
+
+
+def test_the_page_says_what_the_clock_explains() -> None:
+    runs = full_runs.load(full_runs.RECORD.read_text(encoding="utf-8"))
+    page = full_runs.PAGE.read_text(encoding="utf-8")
+    assert full_runs.by_clock(runs) in page
+    assert full_runs.once_full(runs) in page
+    shares = [
+        [summary([cell.spread for cell in side.values()])[0] for side in full_runs.by_full_clock(run)] for run in runs
+    ]
+    assert all(other > full for full, other in shares)
+    assert f"by {100 * max(full for full, _ in shares):.3f} % at most in the median" in " ".join(page.split())

@@ -43,6 +43,7 @@ WRITER = "scripts/lab/full_runs"
 FACTS = ("gpu", "nvml_uuid_sha256", "nvml_driver", "harness", "neighbors", "others", "measured_at")
 BARS = (0.0003, 0.0015, WORST)  # of the spread of unmarked cold cells at the highest clock: median, 90 %, most
 MARKED_MOST = 0.05  # of the cold cells
+FULL_MHZ = 1.0  # below the highest SM clock of a run: rounded, a process that was so near was at all of it
 THEN = "46ae8df7"  # the newest record when the aim of five minutes was set
 
 
@@ -203,6 +204,55 @@ def by_run(runs: Sequence[FullRun]) -> str:
     return table([*header, "at an own clock", *spread, "marked"], [*rows, last])
 
 
+def at_full_clock(cell: Measured, highest_mhz: float) -> bool:
+    """Whether all processes ran a cell at the highest SM clock, and none a little below it."""
+    clocks = [one.get("clock64_mhz") for one in cell.measurements]
+    return all(mhz and mhz >= highest_mhz - FULL_MHZ for mhz in clocks)
+
+
+def by_full_clock(run: FullRun) -> tuple[dict[str, Measured], dict[str, Measured]]:
+    """The unmarked cold cells at the highest clock, by key: those that all processes ran at the whole of it, and the
+    others. The kind of clock that is told as lowered begins 1 % below."""
+    cells = run.unmarked(False)
+    every = [mhz for cell in cells.values() for one in cell.measurements if (mhz := one.get("clock64_mhz"))]
+    highest = statistics.quantiles(every, n=20)[-1]  # a few readings are wrong, and higher
+    full = {key: cell for key, cell in cells.items() if at_full_clock(cell, highest)}
+    return full, {key: cell for key, cell in cells.items() if key not in full}
+
+
+def by_clock(runs: Sequence[FullRun]) -> str:
+    """A row for each run: the spread of the cells that all processes ran at the whole clock, and of the others; and how
+    many runs meet each bar with the first ones."""
+    rows, spreads = [], []
+    for title, run in titled(runs):
+        sides = [[cell.spread for cell in side.values()] for side in by_full_clock(run)]
+        spreads.append(sides[0])
+        rows.append([title, *(text for side in sides for text in (str(len(side)), *quantiles(side, 3)))])
+    spread = ["median", "90 %", "most"]
+    last = ["meet the bar", "", *meeting(BARS, spreads), *[""] * 4]
+    return table(["", "the whole clock in all processes", *spread, "a process below it", *spread], [*rows, last])
+
+
+def once_full(runs: Sequence[FullRun]) -> str:
+    """A row for each GPU: the cells that all processes ran at the whole clock in one of its first two runs, and not in
+    the other, with their spread in the one and in the other."""
+    rows = []
+    for gpu, own in by_gpu(runs).items():
+        sides = [by_full_clock(run) for run in own[:2]]
+        pairs = [
+            (one[0][key].spread, other[1][key].spread)
+            for one, other in itertools.permutations(sides, 2)
+            for key in one[0]
+            if key in other[1]
+        ]
+        if pairs:
+            rows.append(
+                [gpu, str(len(pairs)), *(text for side in zip(*pairs, strict=True) for text in quantiles(side, 3)[:2])]
+            )
+    spread = ["90 %"]
+    return table(["", "cells", "the whole clock: median", *spread, "in the other run: median", *spread], rows)
+
+
 def moved(before: FullRun, after: FullRun) -> tuple[list[float], int]:
     """How far the median of each cold cell changed from one run to another, and how many cells an A/A would call moved
     (kernelwatch/history/same.py)."""
@@ -274,6 +324,7 @@ def then_cells() -> list[str]:
 def blocks(runs: Sequence[FullRun]) -> dict[str, str]:
     """The tables by the names of their blocks."""
     tables = {"full_runs": by_run(runs), "full_runs_again": again(runs), "full_runs_between": between(runs)}
+    tables |= {"full_runs_clock": by_clock(runs), "full_runs_once": once_full(runs)}
     return tables | {"five_minutes": five(runs, then_cells())}
 
 
