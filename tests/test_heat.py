@@ -12,7 +12,6 @@ from kernelwatch.run.outcome import Outcome
 from kernelwatch.system.errors import UserError
 from kernelwatch.timing.record import Facts, Measurement
 from lab import heat
-from lab.quiet import recorded
 
 HIGHEST = 1980.0
 WGMMA, COPY = "matmul/wgmma float16->float32 256x256x256 cold", "transpose/copy float32 256x256 cold"
@@ -87,7 +86,7 @@ def test_the_page_has_the_tables() -> None:
     page = heat.PAGE.read_text(encoding="utf-8")
     lines = [json.loads(line) for line in heat.RECORD.read_text(encoding="utf-8").splitlines()]
     assert heat.by_side(lines) in page
-    assert heat.by_process(recorded("h200")[-heat.NEWEST :]) in page
+    assert heat.by_process(heat.shown()) in page
 
 
 def test_one_sidecar_is_no_pair(capsys: pytest.CaptureFixture[str]) -> None:

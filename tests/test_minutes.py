@@ -250,15 +250,25 @@ def test_what_the_page_says_of_launch_costs_and_odd_clocks_is_in_the_records() -
     assert len([*minutes.by_visit(cells)]) == sum(len(cell.measurements) for cell in cells) + replaced
     least = [sum(parts.values()) for process, parts in minutes.by_visit(cells) if process < LEAST]
     assert 240 < sum(least) < 270, "more than four minutes"
+    before = [*minutes.by_visit(minutes.recorded(minutes.path_of("b8ee5444")).cells)]
     first, told = (
-        statistics.mean(sum(parts.values()) for process, parts in minutes.by_visit(cells) if process in processes)
+        statistics.mean(sum(parts.values()) for process, parts in before if process in processes)
         for processes in ((0,), (1, 2))
     )
     assert told / first == pytest.approx(2 / 3, abs=0.02)
     links = " ".join((minutes.ROOT / "docs" / "links.md").read_text(encoding="utf-8").split())
-    assert f"full run of {minutes.SINCE} the second and third process, which are told so, take a third less" in links
-    single = [cell.median_s for cell in cells if cell.seconds and cell.measurements[0]["launches"] == 1]
-    assert round(sum(single)) == 7, "seven seconds"
+    assert "full run of b8ee5444 the second and third process, which are told so, take a third less" in links
+    for commit, visits in ((minutes.SINCE, [*minutes.by_visit(cells)]), ("b8ee5444", before)):
+        apart = [(process, {**parts, "rest": 0.0, "before": 0.0}) for process, parts in visits]
+        seconds = {process: sum(sum(parts.values()) for own, parts in apart if own == process) for process in range(7)}
+        shown = (
+            f"{sum(seconds.values()):.0f}",
+            f"{seconds[0]:.0f}",
+            f"{sum(parts.get('bind', 0) for _, parts in apart):.0f}",
+        )
+        assert shown == {minutes.SINCE: ("209", "65", "33"), "b8ee5444": ("217", "79", "26")}[commit]
+    assert "took 209 s, and those of b8ee5444 217 s. The first process took 65 s of them, and 79 s before" in page
+    assert "it bound launches for 33 s instead of 26" in page
     twice = [[told["clock64_mhz"] for told in own] for own in _replaced("1376bf80") if len(own) == 2]
     agreed = [own for own in twice if max(own) - min(own) <= ODD_CLOCK * max(own)]
     assert (len(twice), len(agreed)) == (5, 4)

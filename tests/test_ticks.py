@@ -163,13 +163,29 @@ def test_a_record_elsewhere_leaves_the_page_alone(tmp_path: Path, monkeypatch: p
 
 @pytest.mark.parametrize("name", ticks.BLOCKS)
 def test_the_page_has_the_tables_of_the_record(name: str) -> None:
-    """Before there is a record there is nothing between the marks."""
     begin, end = figures.marks(name, "scripts/lab/ticks")
     _, _, after = ticks.PAGE.read_text(encoding="utf-8").partition(begin)
     block, found, _ = after.partition(end)
     assert found
-    record = json.loads(ticks.RECORD.read_text(encoding="utf-8")) if ticks.RECORD.exists() else None
-    assert block.strip() == (ticks.text(record, name) if record else "")
+    assert block.strip() == ticks.text(json.loads(ticks.RECORD.read_text(encoding="utf-8")), name)
+
+
+def test_the_page_says_what_the_record_shows() -> None:
+    record = json.loads(ticks.RECORD.read_text(encoding="utf-8"))
+    page = " ".join(ticks.PAGE.read_text(encoding="utf-8").split())
+    rows = [line.strip("| ").split(" | ") for line in ticks.text(record, "ticks").splitlines()[4:]]
+    moving = [row for row in rows if row[0].startswith("matmul/") and int(row[2]) > 1]
+    near = sum(float(row[-1].rstrip(" %")) < 0.04 for row in moving)
+    assert (near, len(moving)) == (4, 5)
+    assert "four of the five products whose clock moved agree within 0.04 %" in page
+    assert {int(row[2]) for row in moving} == {2, 3}
+    assert "two or three levels" in page
+    (tile,) = (line for line in ticks.text(record, "settled").splitlines() if "thread_tile_2d" in line)
+    alone, copies, again = (int(count.split(" of ")[0]) for count in tile.strip("| ").split(" | ")[-3:])
+    total = int(tile.rsplit(" of ", 1)[1].strip("| "))
+    assert alone == total
+    assert max(copies, again) < total / 2
+    assert "took its upper level in each take, and its lower one in most takes once copies had run" in page
 
 
 def test_the_cells_are_cells_of_the_plan() -> None:

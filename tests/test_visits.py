@@ -227,10 +227,15 @@ def test_a_record_elsewhere_leaves_the_page_alone(tmp_path: Path, monkeypatch: p
 
 
 def test_the_page_has_the_table_of_the_record() -> None:
-    """Before there is a record there is nothing between the marks."""
     begin, end = figures.marks("visits", "scripts/lab/visits")
     _, _, after = visits.PAGE.read_text(encoding="utf-8").partition(begin)
     block, found, _ = after.partition(end)
     assert found
-    record = json.loads(visits.RECORD.read_text(encoding="utf-8")) if visits.RECORD.exists() else None
-    assert block.strip() == (visits.text(record) if record else "")
+    table = visits.text(json.loads(visits.RECORD.read_text(encoding="utf-8")))
+    assert block.strip() == table
+    rows = {row[0]: row[1:] for row in (line.strip("| ").split(" | ") for line in table.splitlines()[4:])}
+    between, sampling, processes = (float(rows["all"][at].rstrip(" %")) for at in (1, 3, 4))
+    assert between >= processes > sampling, "visits of one process differ by no less than processes do"
+    follows = {name: float(row[-1]) for name, row in rows.items()}
+    assert follows["matmul, above 30 us"] < -0.7
+    assert min(value for name, value in follows.items() if name.startswith("vector_add")) > -0.3

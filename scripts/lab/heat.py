@@ -3,7 +3,7 @@
 
 Two sidecars of one commit, taken one after the other on one GPU, are held against each other: ALONE has a few cells,
 AMONG has them among many others, which heat the GPU. What the cells took goes to docs/heat.jsonl, a line each, and from
-there to a table of docs/research/measuring.md. A second table comes from the newest records in results/: the kernels
+there to a table of docs/research/measuring.md. A second table comes from three records in results/: the kernels
 whose own work lowers the clock, by the process that measured them. With no sidecars it only writes the tables.
 """
 
@@ -35,7 +35,7 @@ from lab.quiet import clocks, cold, recorded
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 RECORD, PAGE = ROOT / "docs" / "heat.jsonl", ROOT / "docs" / "research" / "measuring.md"
-NEWEST = 3
+SHOWN = ("686b6c50", "1376bf80", "b8ee5444")  # records before and after the A/A
 PROCESSES = range(6)
 LEAST = 5  # processes of a cell, so that each row has the same cells or nearly so
 Readings = dict[str, float]
@@ -147,6 +147,11 @@ def _texts(cells: Sequence[Measured], process: int) -> list[str]:
     return [f"{heat[0]:.1f}", f"{heat[1]:.0f}", clock, apart(lambda each: each["seconds"])]
 
 
+def shown() -> list[Record]:
+    """The records of the second table."""
+    return [record for record in recorded("h200") if record.commit in SHOWN]
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Hold two sidecars against each other, or only write the tables; the exit code."""
     parser = Parser("scripts/lab/heat", __doc__)
@@ -158,7 +163,12 @@ def main(arguments: list[str] | None = None) -> int:
         write_whole(RECORD, "".join(f"{json.dumps(line)}\n" for line in pair(*map(read, options.sidecars))))
     lines = [json.loads(line) for line in RECORD.read_text(encoding="utf-8").splitlines()]
     write_block(PAGE, "heat", by_side(lines), "scripts/lab/heat")
-    write_block(PAGE, "processes", by_process(recorded("h200")[-NEWEST:]), "scripts/lab/heat")
+    write_block(
+        PAGE,
+        "processes",
+        by_process(shown()),
+        "scripts/lab/heat",
+    )
     return 0
 
 
