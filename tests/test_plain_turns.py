@@ -299,6 +299,36 @@ def test_an_editable_install_is_no_commit(tmp_path: Path, small_engine: Path) ->
     assert f"work is imported from {source}, which is no file of the commit in " in told
 
 
+IN_A_CHILD = """
+import subprocess
+import sys
+
+
+def track_it():
+    return float(subprocess.check_output([sys.executable, "-c", "import work; print(work.RATE)"]))
+"""
+
+
+def test_a_process_that_a_benchmark_starts_imports_the_commit(tmp_path: Path, small_engine: Path) -> None:
+    """As each timeraw_* does: not what is installed, which is the same for both commits."""
+    project = new_project(tmp_path)
+    (project.folder / "asv.conf.json").write_text(json.dumps(CONFIGURATION))
+    for folder in ("benchmarks", "src"):
+        (project.folder / folder).mkdir()
+    (project.folder / "benchmarks" / "__init__.py").touch()
+    (project.folder / "benchmarks" / "suite.py").write_text(IN_A_CHILD)
+    commits = {}
+    for name, rate in {"first": 5.0, "slower": 4.0}.items():
+        (project.folder / "src" / "work.py").write_text(f"RATE = {rate}\n")
+        commits[name] = project.commit_all(name)
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site" / "work.py").write_text("RATE = 3.0\n")
+    found = Plain(project, commits, small_engine)
+    out = project.home / "report.json"
+    found.run("versus", *commits.values(), "--comment", str(out), code=0, path=str(tmp_path / "site"))
+    assert verdicts(json.loads(out.read_text())) == {"suite.track_it": "changed"}
+
+
 def test_the_engine_imports_nothing_of_asv_for_its_own_commands() -> None:
     """asv takes a quarter of the time in which such a command would start."""
     commands = ", ".join(
