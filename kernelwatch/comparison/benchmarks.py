@@ -41,7 +41,7 @@ LOWER = ("time", "memory", "peakmemory")  # types of benchmarks whose values are
 TYPES = (*LOWER, "track")  # those that have values
 PLACES = ("versus-1", "versus-2")  # of both sides' environments, whose paths must not differ in length
 MODULES = (".py", ".pyc", ".so")  # suffixes of what Python imports
-SKIPPED = "asv skips it"  # its setup raises NotImplementedError, or its result is NaN
+SKIPPED = "asv skips it (its setup raises NotImplementedError, or its value is NaN)"
 
 
 @dataclass(frozen=True)
