@@ -86,7 +86,7 @@ def run(name: str, arguments: list[str], prog: str) -> int:
         leave_hook(root)
         if name in PLAIN and is_plain(root):
             return int(importlib.import_module("kernelwatch.commands.plain").main(PLAIN[name], prog, arguments))
-        if name in UNDESCRIBED:
+        if name in UNDESCRIBED or (name == "gate" and is_plain(root)):
             return int(module.main(Repository(root), prog, arguments))
         project = load(root)
         try:

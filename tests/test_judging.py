@@ -133,6 +133,20 @@ def test_four_turns_that_agree_by_chance_are_not_taken_at_their_word() -> None:
     assert judge(a_session(lucky, *noisy))["lucky"].word == "cannot tell"
 
 
+def test_what_has_the_same_value_in_each_turn_does_not_tell_the_noise_of_times() -> None:
+    """Memory and counts of asv's benchmarks, beside times that did not change."""
+    rng = random.Random(5)
+    exact = [a_link(f"exact {at}", [0.01] * 4) for at in range(8)]
+    words: Counter[str] = Counter()
+    for _ in range(400):
+        times = drawn(rng, 0.0, 4, FEWEST, sigma=0.03)
+        told = judge(a_session(*times, *exact))
+        words.update(told[link.cell].word for link in times)
+        assert not unchanged([*times[1:], *exact])
+    assert words["worse"] + words["better"] <= words.total() / 1000
+    assert judge(a_session(*exact))["exact 0"].word == "worse"
+
+
 def drawn(rng: random.Random, change: float, turns: int, count: int, sigma: float = 0.001) -> list[Link]:
     log = math.log1p(change)
     return [a_link(f"{change} {turns} {at}", [rng.gauss(log, sigma) for _ in range(turns)]) for at in range(count)]

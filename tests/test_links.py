@@ -155,15 +155,21 @@ def test_a_damaged_session_is_named_and_not_half_believed(
     for name in ("cut", "hostile"):
         shutil.copytree(folder, tmp_path / name)
     (path,) = (tmp_path / "cut").glob(f"{commits['slower'][:8]}.*")
-    path.write_text(path.read_text()[:-100])
+    whole = path.read_text()
+    path.write_text(whole[:-100])
     found, (message,) = links.read(tmp_path / "cut")
     assert commits["slower"] not in {session.after for session in found}
     assert str(path) in message
+    path.write_text(whole.partition("\n")[0] + "\n")  # cut at the end of a line: each of its lines is one
+    found, (message,) = links.read(tmp_path / "cut")
+    assert commits["slower"] not in {session.after for session in found}
+    assert f"{path}: it is not read: ValueError: it was changed or cut" in message
     (path,) = (tmp_path / "hostile").glob(f"{commits['slower'][:8]}.*")
     text = path.read_text()
     for bad in (text.replace('"log": ', '"log": 1e999, "old": '), text.replace('"cell": "', '"cell": 1, "old": "')):
         path.write_text(bad)
-        assert len(links.read(tmp_path / "hostile")[1]) == 1, bad[:200]
+        (message,) = links.read(tmp_path / "hostile")[1]
+        assert "changed or cut" not in message, bad[:200]  # it is found by what it says, and not by its name alone
 
 
 HOSTILE: dict[str, tuple[str, str]] = {
@@ -195,6 +201,7 @@ def test_a_hostile_session_is_named_and_left_out(
     found, (message,) = links.read(tmp_path)
     assert not found
     assert path.name in message
+    assert "changed or cut" not in message  # it is found by what it says, and not by its name alone
 
 
 def test_a_session_that_is_no_file_is_not_waited_for(tmp_path: Path) -> None:
@@ -213,7 +220,9 @@ def test_two_links_of_one_cell_are_no_session(linked: tuple[Rows, dict[str, str]
     (path,) = (rows.folder / "results").glob(f"*/{commits['slower'][:8]}.*")
     lines = path.read_text().splitlines()
     (tmp_path / path.name).write_text("\n".join([*lines, lines[1]]))
-    assert links.read(tmp_path)[0] == []
+    found, (message,) = links.read(tmp_path)
+    assert not found
+    assert "a cell that has two links" in message
 
 
 def test_what_is_due_to_be_compared_with_its_anchor() -> None:

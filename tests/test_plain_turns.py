@@ -189,7 +189,8 @@ def test_what_became_slower_is_worse_and_a_rate_has_its_own_direction(plain: Pla
     row = next(row for row in report["tables"][0]["rows"] if row[0] == SORTS[0])
     assert row[1:5] == ["10 ms", "12 ms", "+20.0 %", "+20.0..+20.0 %"], row
     assert report["lines"][-1].startswith("2 turns; ")
-    assert "n/a: suite.Skipped.time_skipped: asv skips it" in report["lines"]
+    skipped = "asv skips it (its setup raises NotImplementedError, or its value is NaN)"
+    assert f"n/a: suite.Skipped.time_skipped: {skipped}" in report["lines"]
     back = verdicts(plain.versus("slower", "first", "--bench", "track|large", code=0))
     assert back == {
         SORTS[0]: "better",
@@ -257,46 +258,6 @@ def test_what_cannot_be_compared_is_no_verdict(plain: Plain) -> None:
     done = plain.project.run(sys.executable, "-m", "kernelwatch", "versus", first, same, PYTHONPATH=str(plain.engine))
     assert done.returncode == CANNOT
     assert "holds one version of the project" in done.stderr
-
-
-EDITABLE = """
-import importlib.util
-import sys
-
-
-class Finder:
-    def find_spec(self, name, path=None, target=None):
-        return importlib.util.spec_from_file_location(name, {file!r}) if name == "work" else None
-
-
-sys.meta_path.insert(0, Finder())
-"""
-
-
-def test_an_editable_install_is_no_commit(tmp_path: Path, small_engine: Path) -> None:
-    """A layout with `src`, of which the checkout is on the path; or is what a finder of its own finds, always first."""
-    project = new_project(tmp_path)
-    (project.folder / "asv.conf.json").write_text(json.dumps(CONFIGURATION))
-    (project.folder / ".gitignore").write_text("env\n")
-    for folder in ("benchmarks", "src"):
-        (project.folder / folder).mkdir()
-    (project.folder / "benchmarks" / "__init__.py").touch()
-    (project.folder / "benchmarks" / "suite.py").write_text("import work\n\n\ndef track_it():\n    return work.RATE\n")
-    source = project.folder / "src" / "work.py"
-    commits = {}
-    for name, rate in {"first": 5.0, "slower": 4.0}.items():
-        source.write_text(f"RATE = {rate}\n")
-        commits[name] = project.commit_all(name)
-    found = Plain(project, commits, small_engine)
-    out = project.home / "report.json"
-    asked = ("versus", *commits.values(), "--comment", str(out))
-    found.run(*asked, code=0, path=str(source.parent))
-    (table,) = json.loads(out.read_text())["tables"]
-    assert [row[-1] for row in table["rows"]] == ["changed"]
-    (tmp_path / "site").mkdir()
-    (tmp_path / "site" / "sitecustomize.py").write_text(EDITABLE.format(file=str(source)))
-    told = found.run(*asked, code=2, path=str(tmp_path / "site"))
-    assert f"work is imported from {source}, which is no file of the commit in " in told
 
 
 def test_the_engine_imports_nothing_of_asv_for_its_own_commands() -> None:

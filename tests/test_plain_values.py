@@ -96,10 +96,12 @@ def test_a_figure_without_a_direction_is_said(monkeypatch: pytest.MonkeyPatch, t
     assert reach("m", [session], [], line, [], None)["unjudged"] == []  # Status would warn for ever
 
 
-def test_a_configuration_that_names_no_environment_is_said(tmp_path: Path) -> None:
+@pytest.mark.parametrize("spec", [[], ["virtualenv"], ["checkout"]])
+def test_a_configuration_that_names_no_environment_is_said(tmp_path: Path, spec: list[str]) -> None:
     conf = Config.from_json({"project": "old", "repo": str(tmp_path), "env_dir": str(tmp_path)})
-    with pytest.raises(UserError, match=r"set environment_type in asv\.conf\.json"):
-        benchmarks.places_of(conf, [])
+    with pytest.raises(UserError, match=r'set environment_type in asv\.conf\.json, such as to "virtualenv"') as error:
+        benchmarks.places_of(conf, spec)
+    assert "--environment virtualenv" not in str(error.value)  # asv wants the field whatever --environment says
 
 
 def test_a_project_in_a_folder_of_the_repository_imports_its_own_package(tmp_path: Path) -> None:

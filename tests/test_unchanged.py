@@ -152,3 +152,21 @@ def test_what_decides_a_launch_is_found_wherever_it_is(rows: Rows, tmp_path: Pat
     }
     told = rows.kernelwatch("versus", "HEAD~1", "HEAD", code=1, TMPDIR=str(tmp_path / "link"))
     assert f"HEAD is worse than BASE: {len(HIDDEN)} cells" in told
+
+
+def test_a_rung_is_not_said_to_read_what_one_beside_it_reads(rows: Rows) -> None:
+    """Several are launched at a time, if there are enough, and what was opened in a tree is seen of all of them."""
+    rungs = [f"k{at}" for at in range(8)]
+    rows.describe("".join(PLAIN.replace("plain", rung) for rung in rungs))
+    entries = ", ".join(f'"{rung}": "rows.{rung}:plain"' for rung in rungs)
+    rows.write_files({"rows/__init__.py": f'KERNELS = {{"row_sum": {{{entries}}}}}\n'})
+    for at, rung in enumerate(rungs):
+        text = f"import importlib, time\n\ntime.sleep({0.2 + 0.4 * (at % 2)})\n"
+        text += f'plain = importlib.import_module("rows.of_" + "{rung}").plain\n'
+        rows.write_files({f"rows/{rung}.py": text, f"rows/of_{rung}.py": FAST})
+    rows.commit_all("all fast")
+    rows.write_files({"rows/of_k0.py": SLOW})
+    rows.commit_all("one slow")
+    found = rows.changes()
+    assert found.launched == {"row_sum/k0": ("rows/of_k0.py",)}
+    assert found.same == {f"row_sum/{rung}" for rung in rungs[1:]}

@@ -118,7 +118,11 @@ class Checkout(environment.Environment):
         tree = getattr(self, "_tree", self._build_root)
         # Kernels are imported by workers, from the tree: asv's own process needs it only for suites of asv's kind.
         first = [self._engine] if _shadows(Path(self._build_root)) else [self._engine, self._build_root]
+        env = dict(kwargs.pop("env", os.environ))
         if not is_described(Path(self._conf.benchmark_dir).resolve()):
             first = [*map(str, self._roots), *first]
+            # For processes that a benchmark starts, as timeraw_* does: they know nothing of ASV_PYTHONPATH.
+            theirs = [str(root) for root in self._roots if not _shadows(root)]
+            env["PYTHONPATH"] = os.pathsep.join(filter(None, [*theirs, env.get("PYTHONPATH", "")]))
         own = {**self._global_env_vars, "ASV_PYTHONPATH": os.pathsep.join(first), f"{PREFIX}TREE": tree}
-        return util.check_output([sys.executable, *args], env={**kwargs.pop("env", os.environ), **own}, **kwargs)
+        return util.check_output([sys.executable, *args], env={**env, **own}, **kwargs)

@@ -5,7 +5,9 @@ Of each commit the launches that differ from its parent's are measured on both s
 alone give no GB/s. --worktree compares the dirty tree with HEAD, and saves nothing.
 
 Exit code: 0; 1 if a launch became slower, or a full run shows a new regression, and it is not refuted, accepted or
-fixed; 2 if a cell or a suite failed, could not be measured, or is not decided, or if a full run could judge nothing.
+fixed; 2 if a cell or a suite failed, could not be measured, or is not decided, or if a full run has no figure, or none
+that can be compared with those of earlier commits, which were measured under other conditions. The full runs of the
+first commits, whose history is too short to be judged, end with 0 and say so.
 """
 
 import argparse

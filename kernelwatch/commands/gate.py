@@ -17,7 +17,7 @@ from tempfile import TemporaryFile
 from rich.console import Console
 
 from kernelwatch.commands.phases import Minutes
-from kernelwatch.plan.project import Project
+from kernelwatch.plan.project import Project, Repository
 from kernelwatch.report.arguments import Output, Parser, stop_on_signals
 from kernelwatch.system.errors import UserError
 from kernelwatch.system.patience import Patience, Stuck, output
@@ -130,9 +130,13 @@ def _lines(chunks: Iterable[bytes]) -> Iterator[tuple[str, str | int]]:
         yield from map(json.loads, lines)
 
 
-def main(project: Project, prog: str, arguments: list[str] | None = None) -> int:
+def main(project: Project | Repository, prog: str, arguments: list[str] | None = None) -> int:
     Parser(prog, __doc__).parse_args(arguments)
     console = Output()
+    if not isinstance(project, Project):  # asv's benchmarks alone
+        folder = project.configuration.get("benchmark_dir", "benchmarks")
+        console.print(f"{folder} has no project.py, which may name a gate: nothing to test", markup=False)
+        return 0
     stop_on_signals()
     if not project.gate:
         console.print(f"{project.here.name} names no gate: nothing to test")

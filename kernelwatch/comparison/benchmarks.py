@@ -41,7 +41,7 @@ LOWER = ("time", "memory", "peakmemory")  # types of benchmarks whose values are
 TYPES = (*LOWER, "track")  # those that have values
 PLACES = ("versus-1", "versus-2")  # of both sides' environments, whose paths must not differ in length
 MODULES = (".py", ".pyc", ".so")  # suffixes of what Python imports
-SKIPPED = "asv skips it"  # its setup raises NotImplementedError, or its result is NaN
+SKIPPED = "asv skips it (its setup raises NotImplementedError, or its value is NaN)"
 
 
 @dataclass(frozen=True)
@@ -336,7 +336,7 @@ def places_of(conf: Any, spec: Sequence[str]) -> list[Place]:
         try:
             matrices.append(list(environment.get_environments(own, list(spec))))
         except RuntimeError as error:  # of a configuration that names no kind of environment
-            how = "set environment_type in asv.conf.json, or give --environment virtualenv"
+            how = 'set environment_type in asv.conf.json, such as to "virtualenv"; asv wants it with -E, too'
             raise UserError(f"asv makes no environment here ({error}): {how}") from None
     for each in matrices[0]:
         if not each.can_install_project():

@@ -2,7 +2,8 @@
 
 What a rung is made from is first read from the sources of both trees. A rung for which that differs, or cannot be told,
 is then launched on each side, if this machine can, with each of its types at each of its shapes, and its process says
-what it loaded and read.
+what it loaded and read. Several rungs are launched at a time. What C code and other processes open in a tree is seen of
+all of them, so a rung that seems to differ is launched once more, alone.
 """
 
 import hashlib
@@ -24,7 +25,7 @@ from kernelwatch.plan.devices import Budget
 from kernelwatch.plan.package import Parts
 from kernelwatch.plan.project import Project
 from kernelwatch.plan.tree import COMPILED, Places
-from kernelwatch.run.group import measure_once
+from kernelwatch.run.group import CELLS_LEAST, measure_once
 from kernelwatch.run.processes import Run
 from kernelwatch.system import cache
 from kernelwatch.system.holding import holding
@@ -118,12 +119,17 @@ def changes(
     before, after = read(project, base, asked), read(project, head, asked)
     unclear = [rung for rung in asked if rung in before and rung in after and _differ(before[rung], after[rung])]
     unclear = unclear if launch else []
-    for side, folder in ((before, base), (after, head)):
-        for rung, seen in ran(project, folder, unclear).items():
-            if seen is None:
-                del side[rung]
-            else:
-                side[rung] = _merged(side[rung], seen)
+    told = {**before}, {**after}
+    for alone in (True,) if len(unclear) < 2 * CELLS_LEAST else (False, True):
+        seen = [ran(project, folder, unclear, alone=alone) for folder in (base, head)]
+        for side, known, launches_seen in zip((before, after), told, seen, strict=True):
+            for rung, launched in launches_seen.items():
+                if launched is None:
+                    del side[rung]
+                else:
+                    side[rung] = _merged(known[rung], launched)
+        both = [rung for rung in unclear if seen[0].get(rung) and seen[1].get(rung)]
+        unclear = [rung for rung in both if _differ(before[rung], after[rung])]
     return classify(before, after, described=set(asked) if rungs is not None else None)
 
 
@@ -236,9 +242,10 @@ def _names(places: Places, part: Parts) -> frozenset[str]:
 # --- from the processes --------------------------------------------------------------------------------------------
 
 
-def ran(project: Project, folder: str, rungs: Iterable[str]) -> dict[str, Launch | None]:
+def ran(project: Project, folder: str, rungs: Iterable[str], *, alone: bool) -> dict[str, Launch | None]:
     """What decided the launches of rungs that were launched here, None for a rung that the tree does not have. Those
-    that cannot be launched are left out: their sources say what they are made from.
+    that cannot be launched are left out: their sources say what they are made from. `alone`: one rung at a time; else
+    a rung may be said to use files that a rung beside it opened.
 
     The answers are kept by all files of the tree, the description, what is launched, and the environment.
     """
@@ -248,7 +255,7 @@ def ran(project: Project, folder: str, rungs: Iterable[str]) -> dict[str, Launch
     if not first:
         return {}
     here = [environment(), _variables(), cpu_name(), gpu]
-    conditions = [VERSION, project.places(folder).content(whole=True), _described(project), *here]
+    conditions = [VERSION, alone, project.places(folder).content(whole=True), _described(project), *here]
     keys = {
         rung: hashlib.sha256(json.dumps([[cell.key for cell in places[rung]], *conditions]).encode()).hexdigest()
         for rung in first
@@ -259,7 +266,8 @@ def ran(project: Project, folder: str, rungs: Iterable[str]) -> dict[str, Launch
         own = {rung: cell for rung, cell in unknown.items() if cell.device == device}
         if own:
             cells = list(own.values())
-            group = measure_once(project, "launches", identified.DEVICE, cells, Options(tree=folder), ENDLESS_S)
+            options, count = Options(tree=folder), 1 if alone else 0
+            group = measure_once(project, "launches", identified.DEVICE, cells, options, ENDLESS_S, count)
             for rung, cell in own.items():
                 for told in group.outcomes[cell.key].measurements:
                     answers[rung] = dict(told)

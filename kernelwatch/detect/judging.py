@@ -4,7 +4,8 @@ A link has few turns, so its own spread is a poor guess of its noise. It is mode
 spread of the session's links, as if that had been seen in PRIOR further turns. (Source: Smyth, Linear models and
 empirical Bayes methods, 2004.) A change counts if its interval lies beyond FLOOR. If a control moved, no link of the
 session is known better than that, so that levels and sums, too, hardly believe it. Noise and controls are those of the
-same device: a CPU says nothing of a GPU.
+same device: a CPU says nothing of a GPU. What has the same value in each turn, as a count or the memory of asv's
+benchmarks, says nothing of the noise of times.
 
 In a long session a launch that is surely unchanged after EARLY turns takes no more of them (`unchanged`). Nothing else
 stops early: what may become an event is judged after as many turns as ever. So this look finds no event by itself; the
@@ -69,8 +70,8 @@ def judge(session: Session) -> dict[str, Judged]:
 
 def unchanged(links: Sequence[Link]) -> set[str]:
     """The cells of a session whose change is surely too small to count, controls left out: the verdict is "no change",
-    and the 95 % interval lies within FLOOR. None of a device with fewer than FEWEST links."""
-    judged, counts = _judge(links), Counter(link.device for link in links)
+    and the 95 % interval lies within FLOOR. None of a device with fewer than FEWEST links that tell its noise."""
+    judged, counts = _judge(links), Counter(link.device for link in links if not _is_constant(link))
     return {
         link.cell
         for link in links
@@ -85,7 +86,7 @@ def _judge(links: Sequence[Link]) -> dict[str, Judged]:
     found: dict[str, Judged] = {}
     for device in sorted({link.device for link in links}):
         own = [link for link in links if link.device == device]
-        errors = [link.error / SEEN if _is_early(link) else link.error for link in own]
+        errors = [link.error / SEEN if _is_early(link) else link.error for link in own if not _is_constant(link)]
         noise = statistics.median(errors) if len(errors) >= FEWEST else None
         moved = [link for link in own if link.control and _is_beyond(link.log, *moderated(link, noise))]
         found |= {link.cell: _judged(link, noise, moved) for link in own}
@@ -113,6 +114,11 @@ def word_of(log: float, error: float, freedom: int) -> Word:
 
 def _is_beyond(log: float, error: float, freedom: int) -> bool:
     return abs(log) - quantile(1 - LEVEL / 2, freedom) * error > math.log1p(FLOOR)
+
+
+def _is_constant(link: Link) -> bool:
+    """Whether a link has the same value in each turn. EARLY turns of times agree by chance, to the digits kept."""
+    return len(set(link.logs)) == 1 and not _is_early(link)
 
 
 def _is_early(link: Link) -> bool:

@@ -216,7 +216,12 @@ def read(folder: Path, renamed: Renamed = NONE) -> tuple[list[Session], list[str
     sessions, messages = [], []
     for path in sorted(folder.glob(f"*{SUFFIX}")):
         try:
-            sessions.append(by_now(parsed(text_of(path).splitlines()), renamed))
+            text = text_of(path)
+            session = parsed(text.splitlines())
+            name = name_of(session, text)
+            if path.name != name:
+                raise ValueError(f"it was changed or cut: by its commit and content it should be called {name}")
+            sessions.append(by_now(session, renamed))
         except BROKEN as error:
             messages.append(f"{path}: it is not read: {type(error).__name__}: {error}")
     return sorted(sessions, key=lambda session: (session.at, session.after)), messages
