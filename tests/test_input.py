@@ -26,7 +26,7 @@ from kernelwatch.history import records
 from kernelwatch.plan import project as plan_project
 from kernelwatch.report.arguments import WIDE, Output, Parser, regular_expression
 from kernelwatch.report.rows import by_reason
-from kernelwatch.run.outcome import Group
+from kernelwatch.run.outcome import Group, Outcome
 from kernelwatch.system import cache, git
 from kernelwatch.system.errors import CANNOT, UserError
 from kernelwatch.system.options import Options
@@ -466,6 +466,21 @@ def test_a_damaged_sidecar_is_named_and_the_next_one_is_taken(
     assert record.commit == commit
     assert record.cells
     assert messages == [f"{newest} is damaged: {why}; measure this commit again (bench --again)"]
+
+
+def test_a_sidecar_that_was_cut_at_the_end_of_a_line_is_damaged(results: list[Path]) -> None:
+    """Each line of it can be read, but its groups tell how many cells they had. Older sidecars did not."""
+    newest = results[-1]
+    cells = {f"rows/{rung} int8 4 hot": Outcome("ok", "", [{"process": 0, "seconds": 1e-3}]) for rung in "abc"}
+    lines = [*Group("rows cpu", cells, {"cpu": "some"}).lines(), *Group("rows static", cells, {}).lines()]
+    newest.write_text("".join(f"{line}\n" for line in lines))
+    assert records.newest(results)[1] == []
+    newest.write_text("".join(f"{line}\n" for line in lines[:-2]))
+    record, (message,) = records.newest(results)
+    assert record.cells
+    assert message == (
+        f"{newest} is damaged: it has 1 of 3 cells of rows static; measure this commit again (bench --again)"
+    )
 
 
 def test_no_sidecar_that_is_whole_is_an_error(results: list[Path]) -> None:

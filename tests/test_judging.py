@@ -134,7 +134,7 @@ def test_four_turns_that_agree_by_chance_are_not_taken_at_their_word() -> None:
 
 
 def test_what_has_the_same_value_in_each_turn_does_not_tell_the_noise_of_times() -> None:
-    """Memory and counts of asv's benchmarks, beside times that did not change."""
+    """Memory and counts of asv's benchmarks, beside times that did not change. Nor are they as uncertain as these."""
     rng = random.Random(5)
     exact = [a_link(f"exact {at}", [0.01] * 4) for at in range(8)]
     words: Counter[str] = Counter()
@@ -143,6 +143,8 @@ def test_what_has_the_same_value_in_each_turn_does_not_tell_the_noise_of_times()
         told = judge(a_session(*times, *exact))
         words.update(told[link.cell].word for link in times)
         assert not unchanged([*times[1:], *exact])
+        assert told["exact 0"].word == "worse"
+        assert judge(a_session(*times, a_link("same", [0.0] * 4)))["same"].word == "no change"
     assert words["worse"] + words["better"] <= words.total() / 1000
     assert judge(a_session(*exact))["exact 0"].word == "worse"
 

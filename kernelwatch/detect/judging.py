@@ -5,7 +5,7 @@ spread of the session's links, as if that had been seen in PRIOR further turns. 
 empirical Bayes methods, 2004.) A change counts if its interval lies beyond FLOOR. If a control moved, no link of the
 session is known better than that, so that levels and sums, too, hardly believe it. Noise and controls are those of the
 same device: a CPU says nothing of a GPU. What has the same value in each turn, as a count or the memory of asv's
-benchmarks, says nothing of the noise of times.
+benchmarks, says nothing of the noise of times, nor do these of it.
 
 In a long session a launch that is surely unchanged after EARLY turns takes no more of them (`unchanged`). Nothing else
 stops early: what may become an event is judged after as many turns as ever. So this look finds no event by itself; the
@@ -89,7 +89,7 @@ def _judge(links: Sequence[Link]) -> dict[str, Judged]:
         errors = [link.error / SEEN if _is_early(link) else link.error for link in own if not _is_constant(link)]
         noise = statistics.median(errors) if len(errors) >= FEWEST else None
         moved = [link for link in own if link.control and _is_beyond(link.log, *moderated(link, noise))]
-        found |= {link.cell: _judged(link, noise, moved) for link in own}
+        found |= {link.cell: _judged(link, None if _is_constant(link) else noise, moved) for link in own}
     return found
 
 

@@ -254,10 +254,12 @@ def measured(key: str, outcome: Outcome, group: str = "", facts: Facts | None = 
 
 
 def damaged(path: Path) -> str:
-    """How much of a sidecar cannot be read, "" if all of it can."""
+    """How much of a sidecar cannot be read, or is missing; "" if all of it is there."""
     lines = read_regular(path).decode("utf-8", "replace").splitlines()
     count = sum(not outcomes.read([line]) for line in lines)
-    return f"{count} of {len(lines)} lines cannot be read" if count else ""
+    told = [f"{count} of {len(lines)} lines cannot be read"] if count else []
+    told += [f"it has {there} of {cells} cells of {name}" for name, (there, cells) in outcomes.missing(lines).items()]
+    return ", ".join(told)
 
 
 def sidecars(results: Path, machine: str | None = None) -> list[Path]:

@@ -5,6 +5,7 @@ import json
 import math
 import statistics
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -84,8 +85,9 @@ class Group:
     facts: Facts
 
     def lines(self) -> Iterator[str]:
-        """The group as lines of a sidecar: one line of facts, then one line for each cell."""
-        yield json.dumps({"group": self.name, "record": "run", "facts": self.facts})
+        """The group as lines of a sidecar: one line of facts, which also tells how many cells follow, then one line for
+        each cell."""
+        yield json.dumps({"group": self.name, "record": "run", "facts": self.facts, "cells": len(self.outcomes)})
         for key, outcome in self.outcomes.items():
             yield json.dumps(
                 {
@@ -124,6 +126,23 @@ def read(lines: Iterable[str]) -> list[Group]:
         except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
             continue
     return list(groups.values())
+
+
+def missing(lines: Iterable[str]) -> dict[str, tuple[int, int]]:
+    """By name, the groups of a sidecar that lost cells, such as by a cut at the end of a line: how many there are, and
+    how many there should be. Older sidecars do not tell."""
+    told: dict[str, int] = {}
+    found: dict[str, int] = {}
+    for line in lines:
+        with suppress(ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            entry = json.loads(line)
+            name = str(entry["group"])
+            if entry["record"] == "run":
+                told[name] = max(told.get(name, 0), int(entry.get("cells", 0)))
+            else:
+                found[name] = found.get(name, 0) + 1
+    counts = {name: (found.get(name, 0), count) for name, count in told.items()}
+    return {name: (there, count) for name, (there, count) in counts.items() if there < count}
 
 
 def conditions(facts: Facts) -> dict[str, Any]:
