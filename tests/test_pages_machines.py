@@ -220,10 +220,11 @@ def test_two_boards_of_one_name_are_told_apart(browser: "Browser", planted_site:
         if group.endswith(" gpu")
     }
     with opened(browser, planted_site, "devices") as page:
-        told = page.locator("dd:has([data-boards])").inner_text()
-        for group, (board,) in boards.items():
-            assert f"{board} measured {group.replace('gpu', 'GPU')}" in told
-        assert told.startswith("No, 2 boards")
+        answer = page.locator("dd:has([data-boards])")
+        assert answer.inner_text().startswith("No, 2 boards")
+        page.get_by_text("Which boards measured what").click()
+        told = answer.locator("details p").all_inner_texts()
+        assert told == [f"{group.replace('gpu', 'GPU')}: {board}" for group, (board,) in boards.items()]
     with opened(browser, recorded_site, "devices") as page:
         assert page.locator("[data-boards]").count() == 0
 

@@ -103,9 +103,10 @@
         }
         const boards = boards_of(machine.details);
         if (boards.length > 1) {
-            rows.push(["!", "Is it one board?", [element("b", {"data-boards": boards.length}, "No, " + boards.length + " boards"), " of this name, told apart by their UUIDs: ",
-                boards.map(([board, groups], index) => [index ? "; " : "", element("span", {class: "hash"}, board), " measured " + groups.map(kernelwatch.group_name).join(", ")]),
-                ". Figures of different boards do not compare exactly."]]);
+            const alike = d3.groups(boards, ([, groups]) => groups.map(kernelwatch.group_name).join(", "));
+            rows.push(["!", "Is it one board?", [element("b", {"data-boards": boards.length}, "No, " + boards.length + " boards"), " of this name, told apart by their UUIDs. Figures of different boards do not compare exactly; links do.",
+                element("details", {}, element("summary", {}, "Which boards measured what"),
+                    alike.map(([what, own]) => element("p", {}, what + ": ", own.map(([board], index) => [index ? ", " : "", element("span", {class: "hash"}, board)]))))]]);
         }
         rows.push([conditions.length ? "!" : "\u2713", "Were all commits measured under the same conditions?", conditions.length
             ? [text.plural(conditions.length, "change") + " of conditions, listed below. No commit is blamed for a step across one."]
