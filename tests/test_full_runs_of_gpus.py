@@ -255,3 +255,6 @@ def test_the_page_says_what_the_clock_explains() -> None:
     ]
     assert all(other > full for full, other in shares)
     assert f"by {100 * max(full for full, _ in shares):.3f} % at most in the median" in " ".join(page.split())
+    rows = [line.strip("| ").split(" | ") for line in full_runs.once_full(runs).splitlines()[2:]]
+    times = [float(row[4].rstrip(" %")) / float(row[2].rstrip(" %")) for row in rows]
+    assert f"are {min(times):.1f} to {max(times):.1f} times as noisy" in " ".join(page.split())

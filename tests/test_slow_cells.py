@@ -110,3 +110,10 @@ def test_the_pages_tell_what_the_record_of_the_finding_shows() -> None:
     all_cells = [each for each in comparisons_kept() if each["commit"] == "14db415d"]
     assert [(each["cells"], each["moved"]) for each in all_cells] == [(866, 3)]
     assert "of 866 cells only these three moved" in section
+    (path,) = (each for each in sidecars(PROJECT.results, "h200") if each.name.startswith("14db415d"))
+    since = read(path).cells
+    for rung, was, now, more in (("initial", 5.36, 5.74, 7), ("read_only", 5.45, 5.82, 7), ("texture", 8.61, 8.85, 3)):
+        key = f"matmul/{rung} float32 2048x2048x2048 cold"
+        old, new = cells[key].median_s, since[key].median_s
+        assert (round(1e3 * old, 2), round(1e3 * new, 2), round(100 * (new / old - 1))) == (was, now, more)
+    assert "from 5.36 to 5.74, from 5.45 to 5.82 and from 8.61 to 8.85 ms, which is 7, 7 and 3 % more" in section

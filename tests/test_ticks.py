@@ -177,9 +177,12 @@ def test_the_page_says_what_the_record_shows() -> None:
     moving = [row for row in rows if row[0].startswith("matmul/") and int(row[2]) > 1]
     near = sum(float(row[-1].rstrip(" %")) < 0.04 for row in moving)
     assert (near, len(moving)) == (4, 5)
-    assert "four of the five products whose clock moved agree within 0.04 %" in page
-    assert {int(row[2]) for row in moving} == {2, 3}
-    assert "two or three levels" in page
+    assert "Four of the five products whose clock moved follow it, and agree within 0.04 % within a level" in page
+    assert {int(row[2]) for row in rows} == {1, 2, 3}
+    assert "in seven of the eight cells the clock has two or three levels" in page
+    assert sum(int(row[2]) > 1 for row in rows) == 7
+    lasting = [int(row[6].removesuffix(" ms")) for row in rows if row[6] != "n/a"]
+    assert f"for {min(lasting)} to {max(lasting)} ms" in page
     (tile,) = (line for line in ticks.text(record, "settled").splitlines() if "thread_tile_2d" in line)
     alone, copies, again = (int(count.split(" of ")[0]) for count in tile.strip("| ").split(" | ")[-3:])
     total = int(tile.rsplit(" of ", 1)[1].strip("| "))

@@ -27,7 +27,7 @@ from kernelwatch.timing.check import WrongOutput
 from kernelwatch.timing.cpu import Cpu
 from kernelwatch.timing.gpu import Gpu
 from kernelwatch.timing.record import Measurement
-from tests.fake_gpu import SILENT, Cupy, Device, Memory
+from tests.fake_gpu import SILENT, Cupy, Device, Memory, MemoryHook
 
 FLOAT = np.dtype("float32")
 SHAPE = (64, 96)
@@ -180,6 +180,103 @@ def test_what_is_returned_wrongly_is_said(
 
     with pytest.raises(WrongOutput, match=f"^scale/own {said}"):
         measured(request, measure, returns)
+
+
+def test_an_input_that_only_later_launches_write_is_said(on_gpu: Measure, device: Device) -> None:
+    """As by a counter of launches: the first run is right, and later outputs fit the inputs that they spoiled."""
+    runs: list[int] = []
+
+    def later(x: Any, out: Any, alpha: float) -> None:
+        def work() -> None:
+            runs.append(1)
+            if len(runs) > 1:
+                x[...] = 0
+            np.multiply(x, np.float32(alpha), out=out)
+
+        device.enqueue("work", (), 1e-5, work)
+
+    with pytest.raises(WrongOutput, match=r"wrote its input x.*, over set \d+ of its buffers, after it was timed$"):
+        on_gpu(later)
+
+
+def test_an_input_that_only_a_graph_writes_is_said(on_gpu: Measure, device: Device) -> None:
+    """A launch can ask whether its stream is being captured."""
+
+    def captured(x: Any, out: Any, alpha: float) -> None:
+        lazy = device.captured is not None
+
+        def work() -> None:
+            if lazy:
+                x[...] = 0
+            np.multiply(x, np.float32(alpha), out=out)
+
+        device.enqueue("work", (), 1e-5, work)
+
+    with pytest.raises(WrongOutput, match="wrote its input x"):
+        on_gpu(captured)
+
+
+def test_an_input_that_is_written_by_a_slow_launch_is_said(on_gpu: Measure, device: Device) -> None:
+    """Its checked run is its only sample, so that nothing is left to look at afterwards."""
+
+    def slow(x: Any, out: Any, alpha: float) -> None:
+        def work() -> None:
+            runs.append(1)
+            x[...] *= len(runs) > 1  # the output fits what it left of the input
+            np.multiply(x, np.float32(alpha), out=out)
+
+        device.enqueue("work", (), 0.1, work)
+
+    runs: list[int] = []
+    with pytest.raises(WrongOutput, match="wrote its input x"):
+        on_gpu(slow)
+    runs.append(1)  # the first run of this process leaves it alone, and there is no other one
+    assert on_gpu(slow)["launches"] == 1
+
+
+class Temporary:
+    """Memory of the fake GPU, given back when nobody refers to it."""
+
+    def __init__(self) -> None:
+        if MemoryHook.active:
+            MemoryHook.active.malloc_postprocess(mem_ptr=id(self), size=1000)
+
+    def __del__(self) -> None:
+        if MemoryHook.active:
+            MemoryHook.active.free_preprocess(mem_ptr=id(self))
+
+
+def test_what_cannot_be_captured_allocates_what_one_launch_does(on_gpu: Measure, device: Device) -> None:
+    """The traceback of a capture that fails would hold what the launch has allocated in it."""
+
+    def synchronizing(x: Any, out: Any, alpha: float) -> None:
+        _temporary = Temporary()
+        if device.captured is not None:
+            raise RuntimeError("operation not permitted when stream is capturing")
+        device.enqueue("work", (), 1e-5, lambda: np.multiply(x, np.float32(alpha), out=out))
+
+    assert on_gpu(synchronizing)["peak_allocated_bytes"] == 1000
+
+
+def test_what_can_no_longer_be_captured_is_not_taken_for_checked(on_gpu: Measure, device: Device) -> None:
+    """Of what is returned, only the graph that is captured at last is checked."""
+    captures: list[int] = []
+    total = 10**9
+
+    def fine(x: Any, alpha: float) -> Any:
+        out = new()
+        if device.captured is not None:
+            captures.append(1)
+            if len(captures) > total:
+                raise RuntimeError("out of memory")
+        device.enqueue("work", (), 1e-5, lambda: np.multiply(x, np.float32(alpha), out=out))
+        return out
+
+    on_gpu(fine)
+    total = len(captures) - 1
+    captures.clear()
+    with pytest.raises(WrongOutput, match="was captured in a CUDA graph, and cannot be captured once more"):
+        on_gpu(fine)
 
 
 def test_what_runs_while_it_is_captured_is_wrong(on_gpu: Measure, device: Device) -> None:

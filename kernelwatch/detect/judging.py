@@ -70,8 +70,8 @@ def judge(session: Session) -> dict[str, Judged]:
 
 def unchanged(links: Sequence[Link]) -> set[str]:
     """The cells of a session whose change is surely too small to count, controls left out: the verdict is "no change",
-    and the 95 % interval lies within FLOOR. None of a device with fewer than FEWEST links that tell its noise."""
-    judged, counts = _judge(links), Counter(link.device for link in links if not _is_constant(link))
+    and the 95 % interval lies within FLOOR. None of a device with fewer than FEWEST links."""
+    judged, counts = _judge(links), Counter(link.device for link in links)
     return {
         link.cell
         for link in links
@@ -88,8 +88,9 @@ def _judge(links: Sequence[Link]) -> dict[str, Judged]:
         own = [link for link in links if link.device == device]
         errors = [link.error / SEEN if _is_early(link) else link.error for link in own if not _is_constant(link)]
         noise = statistics.median(errors) if len(errors) >= FEWEST else None
-        moved = [link for link in own if link.control and _is_beyond(link.log, *moderated(link, noise))]
-        found |= {link.cell: _judged(link, None if _is_constant(link) else noise, moved) for link in own}
+        noises = {link.cell: None if _is_constant(link) else noise for link in own}
+        moved = [link for link in own if link.control and _is_beyond(link.log, *moderated(link, noises[link.cell]))]
+        found |= {link.cell: _judged(link, noises[link.cell], moved) for link in own}
     return found
 
 

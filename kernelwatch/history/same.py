@@ -17,6 +17,8 @@ def judge(before: Record, after: Record) -> tuple[list[str], dict[str, Any]]:
     moved = [key for key in keys if CellChange.between(before.cells[key], after.cells[key]).verdict]
     quiet = instrument(before), instrument(after)
     kept: dict[str, Any] = {"commit": after.commit, "machine": after.machine, "cells": len(keys), "moved": len(moved)}
+    if before.commit != after.commit:
+        kept["commit_before"] = before.commit
     others = [key for key in keys if not _same(before.cells[key], after.cells[key])]
     if before.commit != after.commit and others:
         return [

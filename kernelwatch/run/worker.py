@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 PLACES = ("site-packages", "dist-packages")  # folders of installed distributions
 # A measured package may import these at its top; where one is missing, that is this machine's reason, not the commit's.
+MANY_MODULES = 50  # at once, as of a library such as PyTorch: then what exists is kept, which is seldom
 OPTIONAL = ("cupy", "cupyx", "cuda", "cutlass", "jax", "numba", "pycuda", "torch", "triton")
 
 
@@ -267,7 +268,8 @@ def _measure(
     for cell in cells:
         if modules := imports.new():
             _emit(out, event="modules", modules=modules)
-            garbage.keep()
+            if len(modules) >= MANY_MODULES:
+                garbage.keep()
         _emit(out, event="begin", key=cell.key)
         try:
             measurement = device.measure(cell)

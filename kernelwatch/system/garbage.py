@@ -21,6 +21,7 @@ def uncollected() -> Iterator[None]:
 
 
 def keep() -> None:
-    """Take what exists now for what stays, such as modules: no later search looks at it."""
+    """Take what exists now for what stays, such as modules: no later search looks at it. So what becomes garbage in
+    cycles after that is never found: this is for moments at which little else than modules exists."""
     gc.collect()
     gc.freeze()

@@ -5,6 +5,7 @@ import secrets
 import statistics
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -43,6 +44,7 @@ HOST_LOOPS = 5
 ALIGNMENT = 256
 GUARD_BYTES = 4096  # after the last output: a kernel that writes there is wrong
 GUARD = 0x3C
+KEPT_SHARE = 8  # of the free memory of the GPU: so much of it may hold copies of a cell's inputs
 ELSEWHERE = ": not all of it runs on the given stream"
 
 
@@ -260,12 +262,11 @@ class Gpu(RunDevice):
 
         `how`: it was launched, for messages. Returns the run as a sample. Raises: WrongOutput.
         """
-        ready, guard, kept = self._ready(cell, launch, 0), self._guard(cell, 0), self._kept(cell)
+        ready, guard, kept = self._ready(cell, launch, 0), self._guard(cell, 0), self._kept(cell, 0)
         taken = self.take(launch, 1, 1, 1, self.lead_in)
         self._judge(cell, launch, ready, how)
         self._unharmed(cell, guard, how)
-        if why := self._changed(cell, kept):
-            raise WrongOutput(f"{why}{how}")
+        self._unchanged(cell, kept, 0, how)
         self.worked()
         if any(one.values for one in self._operands_of(cell).inputs):
             self._fill(cell)  # the guard lies in the next set: an index there must be valid
@@ -286,17 +287,19 @@ class Gpu(RunDevice):
 
     @spends("check")
     def _check_afterwards(self, cell: Cell, launches: list[Callable[[], object]], timed: Graph) -> None:
-        """Run what was timed once more, and check what it wrote over one of the sets of buffers, which nobody can know
+        """Run what was timed once more, and check what it did to one of the sets of buffers, which nobody can know
         before. Raises: WrongOutput."""
         slot = secrets.randbelow(len(launches))
+        self._fill(cell)  # what was timed may have left in an input what it would write there
         # A graph writes each set several times, and returns the outputs of the first one only.
         once = self._returns or self._operands_of(cell).updated
         launch = Direct(launches[slot]) if once else timed
-        ready = self._ready(cell, launch, slot)
+        ready, kept = self._ready(cell, launch, slot), self._kept(cell, slot)
         guard = self._guard(cell, slot if once else len(launches) - 1)  # in no set that is launched after it
         launch.launch(self.stream)
         self._judge(cell, launch, ready, usage.afterwards(slot))
         self._unharmed(cell, guard, ", when it was timed")
+        self._unchanged(cell, kept, slot, usage.afterwards(slot))
 
     def _ready(self, cell: Cell, launch: Graph, slot: int) -> _Ready:
         """Poison the outputs of a set of buffers, and note what its inputs hold."""
@@ -349,24 +352,30 @@ class Gpu(RunDevice):
         the first set of buffers, filled anew."""
         self._fill(cell)
         self._fill_exactly(cell)
-        kept = self._kept(cell)
+        kept = self._kept(cell, 0)
         launch.launch(self.stream)
         self.cupy.cuda.runtime.deviceSynchronize()
-        return self._changed(cell, kept)
+        return self._changed(cell, kept, 0)
 
-    def _kept(self, cell: Cell) -> dict[int, Array]:
-        """Copies of the inputs that a launch over the first set of buffers must not write, by their number: on the host
-        if the GPU has little memory left."""
-        given = usage.read_only(self._operands_of(cell), self._operands(cell, 0)[0])
-        room, kept = int(self.cupy.cuda.runtime.memGetInfo()[0]) // 2, {}
+    def _kept(self, cell: Cell, slot: int) -> dict[int, Array]:
+        """Copies of the inputs that a launch over a set of buffers must not write, by their number: on the host if
+        they would take much of the memory that the GPU has left, which the reference needs."""
+        given = usage.read_only(self._operands_of(cell), self._operands(cell, slot)[0])
+        room, kept = int(self.cupy.cuda.runtime.memGetInfo()[0]) // KEPT_SHARE, {}
         for at, array in given.items():
             kept[at] = self._copy(array) if array.nbytes <= room else array.get(stream=self.stream)
             room -= array.nbytes
         return kept
 
-    def _changed(self, cell: Cell, kept: dict[int, Array]) -> str:
+    def _unchanged(self, cell: Cell, kept: dict[int, Array], slot: int, how: str) -> None:
+        """Raises: WrongOutput if a launch wrote to the inputs of a set of buffers, on whatever stream."""
+        self.cupy.cuda.runtime.deviceSynchronize()
+        if why := self._changed(cell, kept, slot):
+            raise WrongOutput(f"{why}{how}")
+
+    def _changed(self, cell: Cell, kept: dict[int, Array], slot: int) -> str:
         """What to say of the inputs that are not what they were when they were `kept`, "" if all are."""
-        operands, inputs = self._operands_of(cell), self._operands(cell, 0)[0]
+        operands, inputs = self._operands_of(cell), self._operands(cell, slot)[0]
         changed = [at for at, was in kept.items() if not usage.same_bits(was, inputs[at], self.cupy)]
         return usage.overwritten(cell, self._computes(cell), operands, changed)
 
@@ -383,9 +392,10 @@ class Gpu(RunDevice):
 
         Raises: WrongOutput if it enqueues nothing on the given stream; what the launch raises outside of a capture.
         """
-        try:
+        graph = None
+        with suppress(Exception):  # and forget it, since its traceback holds what the launch allocated
             graph = self._graph_of([launch], 1)
-        except Exception:
+        if graph is None:
             launch()
             self.stream.synchronize()
             self.worked()
@@ -591,8 +601,14 @@ class Gpu(RunDevice):
         with cache.of_harness():
             for out in outs:
                 poisoned(out, key)
+        graph = None
         with Noted(self.cupy) as noted:
-            graph = self._captured(cell, launch)
+            if self._once is None:
+                launch()
+                self.stream.synchronize()
+                self.worked()
+            elif (graph := self._captured(cell, launch)) is None:
+                raise WrongOutput(f"{cell.name} was captured in a CUDA graph, and cannot be captured once more")
         if noted.peak_bytes:
             measurement["peak_allocated_bytes"] = noted.peak_bytes
         if noted.configurations:
