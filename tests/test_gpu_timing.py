@@ -194,7 +194,9 @@ class Handless(Gpu):
     def _look(self, cell: Cell, launch: Callable[[], object], measurement: Measurement) -> None:
         pass
 
-    def _check_afterwards(self, cell: Cell, launches: list[Callable[[], object]], timed: Any) -> None:
+    def _check_afterwards(
+        self, cell: Cell, launches: list[Callable[[], object]], timed: Any, with_inputs: bool
+    ) -> None:
         pass
 
     def _host_loop_seconds(self, launch: Callable[[], object]) -> float:

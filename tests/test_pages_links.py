@@ -46,8 +46,8 @@ def _publish(base: Path) -> Path:
     alone.mkdir()
     for path in linked_files():
         shutil.copy(path, own)
-        text = path.read_text().replace("matmul/pipelined", f"matmul/{HOSTILE}")
-        (alone / path.name).write_text(text.replace("no suite times it", HOSTILE))
+        text = path.read_text().replace("matmul/pipelined", f"matmul/{HOSTILE}").replace("no suite times it", HOSTILE)
+        (alone / links.name_of(links.parsed(text.splitlines()), text)).write_text(text)
     for commit in FULL_RUNS:
         for path in (ROOT / "results" / RECORDED).glob(f"{commit}-checkout-*"):
             shutil.copy(path, own)

@@ -148,7 +148,7 @@ def test_a_function_may_return_its_result(measure: str, run: Run, request: pytes
 
     one = measured(request, measure, scaled)
     turns = [set(places[at : at + one["slots"]]) for at in range(len(places))]
-    assert max(map(len, turns)) == min(one["slots"], len(places) - 2) > 1  # after the check and a warm-up
+    assert max(map(len, turns)) >= min(one["slots"], len(places) - 2) > 1  # after the check and a warm-up
     assert one["seconds"] > 0
     assert "timed_by" not in one
     if measure == "on_gpu":

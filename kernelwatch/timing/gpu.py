@@ -286,15 +286,19 @@ class Gpu(RunDevice):
             raise WrongOutput(f"{cell.name} wrote {beyond} of the {GUARD_BYTES} bytes after its output{how}")
 
     @spends("check")
-    def _check_afterwards(self, cell: Cell, launches: list[Callable[[], object]], timed: Graph) -> None:
-        """Run what was timed once more, and check what it did to one of the sets of buffers, which nobody can know
-        before. Raises: WrongOutput."""
+    def _check_afterwards(
+        self, cell: Cell, launches: list[Callable[[], object]], timed: Graph, with_inputs: bool
+    ) -> None:
+        """Run what was timed once more, and check what it wrote over one of the sets of buffers, which nobody can know
+        before. `with_inputs`: also that it wrote to none of its inputs. Raises: WrongOutput."""
         slot = secrets.randbelow(len(launches))
-        self._fill(cell)  # what was timed may have left in an input what it would write there
+        if with_inputs:
+            self._fill(cell)  # what was timed may have left in an input what it writes there
         # A graph writes each set several times, and returns the outputs of the first one only.
         once = self._returns or self._operands_of(cell).updated
         launch = Direct(launches[slot]) if once else timed
-        ready, kept = self._ready(cell, launch, slot), self._kept(cell, slot)
+        ready = self._ready(cell, launch, slot)
+        kept = self._kept(cell, slot) if with_inputs else {}
         guard = self._guard(cell, slot if once else len(launches) - 1)  # in no set that is launched after it
         launch.launch(self.stream)
         self._judge(cell, launch, ready, usage.afterwards(slot))
@@ -585,10 +589,12 @@ class Gpu(RunDevice):
                     raise WrongOutput(why)
         measurement["canary_s"] = self.canary_seconds()
         with current(self.stream):
-            if kernel and (of_sources or not self.seed):  # else the first process has told what is launched
+            # If the identity tells what is launched, the first process looks at it for all.
+            looks = kernel is not None and (of_sources or not self.seed)
+            if looks:
                 self._look(cell, launches[0], measurement)
             if timed:
-                self._check_afterwards(cell, launches[:slots], timed)
+                self._check_afterwards(cell, launches[:slots], timed, looks)
         return measurement
 
     @spends("look")
