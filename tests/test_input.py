@@ -475,12 +475,14 @@ def test_a_sidecar_that_was_cut_at_the_end_of_a_line_is_damaged(results: list[Pa
     lines = [*Group("rows cpu", cells, {"cpu": "some"}).lines(), *Group("rows static", cells, {}).lines()]
     newest.write_text("".join(f"{line}\n" for line in lines))
     assert records.newest(results)[1] == []
-    newest.write_text("".join(f"{line}\n" for line in lines[:-2]))
-    record, (message,) = records.newest(results)
-    assert record.cells
-    assert message == (
-        f"{newest} is damaged: it has 1 of 3 cells of rows static; measure this commit again (bench --again)"
-    )
+    whole = records.merged("", "\n".join(lines)).splitlines()
+    for kept, why in ((6, "it has 1 of 3 cells of rows static"), (4, "it has no cell of rows static")):
+        newest.write_text("".join(f"{line}\n" for line in whole[:kept]))
+        record, (message,) = records.newest(results)
+        assert record.cells
+        assert message == f"{newest} is damaged: {why}; measure this commit again (bench --again)"
+    newest.write_text(records.merged("".join(f"{line}\n" for line in whole[:4]), "\n".join(lines[4:])))
+    assert records.newest(results)[1] == [], "the lost group was measured again"
 
 
 def test_no_sidecar_that_is_whole_is_an_error(results: list[Path]) -> None:

@@ -258,8 +258,7 @@ def damaged(path: Path) -> str:
     lines = read_regular(path).decode("utf-8", "replace").splitlines()
     count = sum(not outcomes.read([line]) for line in lines)
     told = [f"{count} of {len(lines)} lines cannot be read"] if count else []
-    told += [f"it has {there} of {cells} cells of {name}" for name, (there, cells) in outcomes.missing(lines).items()]
-    return ", ".join(told)
+    return ", ".join([*told, *outcomes.missing(lines)])
 
 
 def sidecars(results: Path, machine: str | None = None) -> list[Path]:
@@ -273,7 +272,7 @@ def merged(old: str, new: str) -> str:
     """The text of a sidecar with the groups of two; those of the new one replace the old."""
     groups = {outcomes.group_of(line) for line in new.splitlines()}
     kept = [line for line in old.splitlines() if outcomes.group_of(line) not in groups]
-    return "".join(f"{line}\n" for line in [*kept, *new.splitlines()])
+    return "".join(f"{line}\n" for line in outcomes.together([*kept, *new.splitlines()]))
 
 
 def newest(paths: list[Path], groups: Collection[str] = (), renamed: Renamed = NONE) -> tuple[Record, list[str]]:

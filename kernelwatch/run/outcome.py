@@ -128,21 +128,42 @@ def read(lines: Iterable[str]) -> list[Group]:
     return list(groups.values())
 
 
-def missing(lines: Iterable[str]) -> dict[str, tuple[int, int]]:
-    """By name, the groups of a sidecar that lost cells, such as by a cut at the end of a line: how many there are, and
-    how many there should be. Older sidecars do not tell."""
+def together(lines: Iterable[str]) -> Iterator[str]:
+    """Lines of a sidecar of several groups, each of whose lines of facts also tells the names of all."""
+    lines = list(lines)
+    names = list(dict.fromkeys(str(entry["group"]) for line in lines if "group" in (entry := _entry(line))))
+    for line in lines:
+        entry = _entry(line)
+        yield json.dumps({**entry, "groups": names}) if entry.get("record") == "run" else line
+
+
+def missing(lines: Iterable[str]) -> list[str]:
+    """What a sidecar has lost, such as by a cut at the end of a line: a sentence for each group. Older sidecars do not
+    tell what they should have."""
     told: dict[str, int] = {}
     found: dict[str, int] = {}
-    for line in lines:
-        with suppress(ValueError, KeyError, TypeError, AttributeError, RecursionError):
-            entry = json.loads(line)
-            name = str(entry["group"])
-            if entry["record"] == "run":
-                told[name] = max(told.get(name, 0), int(entry.get("cells", 0)))
-            else:
-                found[name] = found.get(name, 0) + 1
-    counts = {name: (found.get(name, 0), count) for name, count in told.items()}
-    return {name: (there, count) for name, (there, count) in counts.items() if there < count}
+    for entry in map(_entry, lines):
+        name = str(entry.get("group"))
+        if entry.get("record") == "run":
+            cells, names = entry.get("cells"), entry.get("groups")
+            told[name] = cells if isinstance(cells, int) else 0
+            told |= {str(other): told.get(str(other), 1) for other in (names if isinstance(names, list) else ())}
+        elif entry.get("record") == "cell":
+            found[name] = found.get(name, 0) + 1
+    there = {name: found.get(name, 0) for name in told}
+    return [
+        f"it has {there[name]} of {count} cells of {name}" if there[name] else f"it has no cell of {name}"
+        for name, count in told.items()
+        if there[name] < count
+    ]
+
+
+def _entry(line: str) -> dict[str, Any]:
+    """What a line says, {} if it cannot be read."""
+    with suppress(ValueError, RecursionError):
+        entry = json.loads(line)
+        return entry if isinstance(entry, dict) else {}
+    return {}
 
 
 def conditions(facts: Facts) -> dict[str, Any]:
