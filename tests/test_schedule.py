@@ -16,6 +16,7 @@ from kernelwatch.extras.fleet.schedule import Job, Schedule, Worker, misfits, re
 from kernelwatch.extras.fleet.units import Unit, missing, read, units
 from kernelwatch.history import records
 from kernelwatch.run import outcome
+from kernelwatch.run.outcome import together
 from kernelwatch.system import git
 from kernelwatch.system.errors import UserError
 from tests.repositories import new_project
@@ -291,7 +292,7 @@ def test_parts_of_a_commit_make_its_whole_in_any_order(tmp_path: Path) -> None:
         assert result["results"] == json.loads(RESULTS[-1].read_text())["results"]
         sidecar = RESULTS[-1].name.replace(".json", merging.FACTS)
         original = RESULTS[-1].with_name(sidecar).read_text().splitlines()
-        assert sorted((folder / sidecar).read_text().splitlines()) == sorted(original)
+        assert sorted((folder / sidecar).read_text().splitlines()) == sorted(together(original))
 
 
 def test_what_is_measured_again_replaces_what_was_there(tmp_path: Path) -> None:

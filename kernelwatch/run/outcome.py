@@ -131,7 +131,7 @@ def read(lines: Iterable[str]) -> list[Group]:
 def together(lines: Iterable[str]) -> Iterator[str]:
     """Lines of a sidecar of several groups, each of whose lines of facts also tells the names of all."""
     lines = list(lines)
-    names = list(dict.fromkeys(str(entry["group"]) for line in lines if "group" in (entry := _entry(line))))
+    names = sorted({str(entry["group"]) for line in lines if "group" in (entry := _entry(line))})
     for line in lines:
         entry = _entry(line)
         yield json.dumps({**entry, "groups": names}) if entry.get("record") == "run" else line
