@@ -232,6 +232,24 @@ def _replaced(commit: str) -> list[list[Any]]:
     return [[told for one in cell.measurements if (told := one.get("instead_of"))] for cell in cells]
 
 
+def test_what_the_page_says_of_the_search_for_garbage_is_in_the_records() -> None:
+    counts = []
+    for commit in ("b8ee5444", minutes.SINCE, "7df92825"):
+        late = 0
+        for cell in minutes.recorded(minutes.path_of(commit)).cells:
+            bound = [(one["process"], one.get("spent_s", {}).get("bind", 0.0)) for one in cell.measurements]
+            if len(bound) >= LEAST:
+                middle = statistics.median(seconds for _, seconds in bound)
+                late += sum(process > 0 and seconds - middle >= 0.07 for process, seconds in bound)
+        counts.append(late)
+    assert counts == [16, 21, 0]
+    page = " ".join(minutes.PAGE.read_text(encoding="utf-8").split())
+    assert (
+        "16 times in b8ee5444 and 21 times in 14db415d. In 7df92825, the first record with this change, it never"
+        in page
+    )
+
+
 def test_what_the_page_says_of_launch_costs_and_odd_clocks_is_in_the_records() -> None:
     page = " ".join(minutes.PAGE.read_text(encoding="utf-8").split())
     timed = [one for one in minutes.recorded(minutes.path_of("686b6c50")).cells if one.measurements]

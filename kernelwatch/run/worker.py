@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from kernelwatch.timing.record import Facts, Measurement
 
 PLACES = ("site-packages", "dist-packages")  # folders of installed distributions
-# A measured package may import these at its top; where one is missing, that is this machine's reason, not the commit's.
 MANY_MODULES = 50  # at once, as of a library such as PyTorch: then what exists is kept, which is seldom
+# A measured package may import these at its top; where one is missing, that is this machine's reason, not the commit's.
 OPTIONAL = ("cupy", "cupyx", "cuda", "cutlass", "jax", "numba", "pycuda", "torch", "triton")
 
 

@@ -1,6 +1,6 @@
 """Keeps the search for unreachable cycles of objects out of what is timed.
 
-In a process that has imported PyTorch and Triton, Python's search takes 0.1 s at times.
+In a process that has imported PyTorch and Triton, Python's search takes 0.1 s at times (docs/research/measuring.md).
 """
 
 import gc
