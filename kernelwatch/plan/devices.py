@@ -16,12 +16,14 @@ SILENCE_S = 60.0  # a worker that sends nothing and does not work for this long 
 class Budget:
     """How long a measurement takes: `samples` samples of about `sample_s` seconds each, with at least one launch.
 
+    `takes`: of a cell that runs at the highest SM clock, each some cells after the one before.
     `clocks_mhz`: by the cell's key, the SM clock at which earlier processes measured it; no higher one is waited for.
     `seconds`: by the cell's key, the time of a pass that they measured. They had checked what they timed.
     """
 
     samples: int
     sample_s: float
+    takes: int = 1
     clocks_mhz: Mapping[str, float] = field(default_factory=dict)
     seconds: Mapping[str, float] = field(default_factory=dict)
 
@@ -73,7 +75,7 @@ DEVICES = {
             holds="GPU",
             processes=6,
             quick_processes=2,
-            budget=Budget(samples=5, sample_s=0.002),
+            budget=Budget(samples=5, sample_s=0.002, takes=3),
             quick_budget=Budget(samples=3, sample_s=0.002),
         ),
         Device(

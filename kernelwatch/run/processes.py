@@ -106,7 +106,8 @@ class Run:
         self.lost = False
         self.broken = False  # nothing can be measured, since the measured package cannot be imported
         self.note: Callable[[str], None] = lambda message: print(message, file=sys.stderr, flush=True)
-        self._done, self._begun = 0, ""  # of the running worker: the cells it finished, the cell it is measuring
+        # Of the running worker: the keys of the cells that it finished, and of the one that it is measuring.
+        self._done, self._begun = set[str](), ""
         self._ended_at, self._before_s = time.monotonic(), 0.0  # of the last measurement, and from there to this one
         self.workers = workers or workers_of(project, tree, device)
         self.alone = alone
@@ -160,7 +161,7 @@ class Run:
             "early": self._early,
             "alone": self.alone,
         }
-        self._done, self._begun = 0, ""
+        self._done, self._begun = set(), ""
         taken = self.workers.take()
         worker, stderr = taken.process, taken.stderr
         with stderr:
@@ -191,14 +192,14 @@ class Run:
             if stuck:  # the rung's other cells would probably take as long
                 for cell in self._alike(self._begun):
                     self._fail(cell.key, f"not tried: {self._begun} did not end", seed)
-            return self._done + 1
+            return len(self._done | {self._begun})
         if not self._done and self._early:  # if it died of such an import, that costs only the rung's own cells
             self._early = False
             return 0
         if not self._done:  # it did not reach a cell, and the next worker would not either
             self._give_up(f"{why} before the first cell: {last_words}", "failed")
             return len(cells)
-        return self._done
+        return len(self._done)
 
     def _end(self, worker: "subprocess.Popen[str]") -> None:
         """Kill a worker. One that waits within the driver stays, and no other is started then."""
@@ -242,10 +243,7 @@ class Run:
             case "begin":
                 self._begun, self._before_s = event["key"], time.monotonic() - self._ended_at
             case "cell":
-                self._note(event, process)
-                self._begun = ""
-                self._done += 1
-                tick()
+                self._end_cell(event, process, tick)
             case "modules":
                 self.workers.imported(event["modules"])
             case "unavailable" if self.group.facts and self.on_gpu:  # an earlier process had the GPU
@@ -258,6 +256,14 @@ class Run:
                 self.broken = True
                 self._give_up(event["reason"], "failed")
         return event["event"] in ("unavailable", "lost", "broken", "end")
+
+    def _end_cell(self, event: dict[str, Any], process: int, tick: Callable[[], None]) -> None:
+        """Record what a worker tells of a cell, which counts once if it was taken again."""
+        self._note(event, process)
+        self._begun = ""
+        if event["key"] not in self._done:
+            self._done.add(event["key"])
+            tick()
 
     def _fail(self, key: str, reason: str, process: int) -> None:
         self._note({"key": key, "state": "failed", "reason": reason}, process)
@@ -273,8 +279,11 @@ class Run:
         if event["state"] == "ok":
             result.state, result.reason = "ok", ""
             measurement = cast(Measurement, {"process": process} | event["measurement"])
+            before_s = self._before_s
+            if event["key"] in self._done:  # it was taken again
+                before_s += result.measurements.pop().get("spent_s", {}).get("before", 0.0)
             if "spent_s" in measurement:
-                measurement["spent_s"] = {"before": round(self._before_s, DIGITS)} | measurement["spent_s"]
+                measurement["spent_s"] = {"before": round(before_s, DIGITS)} | measurement["spent_s"]
             self._ended_at = time.monotonic()
             result.measurements.append(measurement)
         else:  # one wrong result is enough: it invalidates what other processes measured

@@ -3,10 +3,11 @@
 It imports the modules of each line that is a list, until a line is its job.
 The events are {"event": "waiting", "who", "device"} as long as another run holds the GPU or CPU; {"event": "start",
 "facts"}; for each cell {"event": "begin", "key"} and {"event": "cell", "key", "state": "ok" | "na" | "failed",
-"measurement" | "reason"}; {"event": "modules", "modules"} after those have been imported, which other processes may
-want early; and {"event": "end"}. If this machine can measure nothing at all, the only event is {"event": "unavailable",
-"reason"}; if the measured package cannot be imported, it is {"event": "broken", "reason"}. If the process dies, the
-cell of the last "begin" is the one that it was measuring.
+"measurement" | "reason"}, and both once more if the cell is taken again, with the measurement that counts from then on;
+{"event": "modules", "modules"} after those have been imported, which other processes may want early; and
+{"event": "end"}. If this machine can measure nothing at all, the only event is {"event": "unavailable", "reason"}; if
+the measured package cannot be imported, it is {"event": "broken", "reason"}. If the process dies, the cell of the last
+"begin" is the one that it was measuring.
 """
 
 import importlib
@@ -15,10 +16,11 @@ import json
 import os
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO, cast
 
 if TYPE_CHECKING:
     from kernelwatch.plan.cells import Cell
@@ -42,6 +44,14 @@ if TYPE_CHECKING:
         def facts(self) -> Facts: ...
 
         def measure(self, cell: Cell) -> Measurement: ...
+
+    class TakesAgain(Measurer, Protocol):
+        """Takes some cells again after others: those that `due` gives, as soon as it gives them. `take_again` returns
+        the whole measurement, and raises what `measure` raises."""
+
+        def due(self, last: bool) -> Iterator[Cell]: ...
+
+        def take_again(self) -> Measurement: ...
 
 
 def _import_engine() -> None:
@@ -246,6 +256,15 @@ def _alone(described: "Device", job: dict[str, Any], out: TextIO) -> Iterator[No
         yield
 
 
+def _turns(device: "Measurer", cells: "list[Cell]") -> "Iterator[tuple[Cell, Callable[[], Measurement]]]":
+    """Each cell with what measures it. After a cell come those that the device takes again then."""
+    for at, cell in enumerate(cells, 1):
+        yield cell, partial(device.measure, cell)
+        if hasattr(device, "take_again"):
+            again = cast("TakesAgain", device)
+            yield from ((due, again.take_again) for due in again.due(last=at == len(cells)))
+
+
 def _measure(
     device: "Measurer",
     described: "Device",
@@ -255,7 +274,8 @@ def _measure(
     out: TextIO,
     imports: _Imports,
 ) -> None:
-    """Measure cells in order. After a CUDA error the process ends, and the next cell gets a fresh one."""
+    """Measure cells in order, and some of them again in between. After a CUDA error the process ends, and the next cell
+    gets a fresh one."""
     from kernelwatch.identity import TIMED
     from kernelwatch.plan.package import Absent, Importing, NotHere
     from kernelwatch.plan.project import lacking
@@ -265,14 +285,14 @@ def _measure(
     not_here: tuple[type[Exception], ...] = (Absent, NotHere, ToolMissing, *(package.not_here if package else ()))
     versions: Facts = {"imports": package.imports()} if isinstance(package, Importing) else {}
     _emit(out, event="start", facts={TIMED.fact: TIMED.version, **device.facts(), **versions})
-    for cell in cells:
+    for cell, measured in _turns(device, cells):
         if modules := imports.new():
             _emit(out, event="modules", modules=modules)
             if len(modules) >= MANY_MODULES:
                 garbage.keep()
         _emit(out, event="begin", key=cell.key)
         try:
-            measurement = device.measure(cell)
+            measurement = measured()
             _check_strays()
             _emit(out, event="cell", key=cell.key, state="ok", measurement=measurement)
         except not_here as error:

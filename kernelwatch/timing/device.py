@@ -4,7 +4,7 @@ import hashlib
 import statistics
 import uuid
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from kernelwatch.plan.cells import Cell
 from kernelwatch.plan.project import Project
@@ -42,11 +42,15 @@ class RunDevice(Replayer):
     def measure(self, cell: Cell) -> Measurement:
         """Measure a cell once. Raises: MemoryFault if its operands, or its code, may have changed meanwhile; what the
         kind of device raises."""
+        return self._watched(lambda: self._measure(cell))
+
+    def _watched(self, work: Callable[[], Measurement]) -> Measurement:
+        """What some work of the GPU measured, with the seconds that it took. Raises: MemoryFault."""
         self.spent.begin()
         gpus = self._gpus()
         before = [gpu.uncorrected_errors() for gpu in gpus]
         with l2.set_aside_as_before():
-            measurement = self._measure(cell)
+            measurement = work()
         after = [gpu.uncorrected_errors() for gpu in gpus]
         known = [
             (early, late) for early, late in zip(before, after, strict=True) if early is not None and late is not None

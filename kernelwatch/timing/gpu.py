@@ -4,9 +4,10 @@ import math
 import secrets
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -24,8 +25,8 @@ from kernelwatch.timing.check import WrongOutput, describe_wrong, poisoned, stil
 from kernelwatch.timing.device import RunDevice
 from kernelwatch.timing.launch import Calls, Direct, Noted, Returning, bind, current
 from kernelwatch.timing.record import Measurement, quartiles
-from kernelwatch.timing.replay import CLOCK_NS_LEAST, FILLS, Graph, Take
-from kernelwatch.timing.spent import spends
+from kernelwatch.timing.replay import CLOCK_NS_LEAST, FILLS, STEADY_CLOCK, Graph, Take
+from kernelwatch.timing.spent import DIGITS, spends
 
 ROTATION = 4  # cold: the buffers together are at least this many times the L2 cache
 HOT_ROTATION = 0.25  # hot: the buffers together are this share of the L2 cache, or one set of buffers if that is larger
@@ -37,6 +38,9 @@ CHECK_DELAY_MOST = 1e-4
 SLOW_S = 0.005  # a launch that takes longer is a sample by itself
 SLOW_CELL_S = 0.05  # a slow cell gets as many samples as fit in this, at least one
 SAMPLES_LEAST = 2  # even if one turn over the buffers takes longer than a sample should
+TAKE_SAMPLES = 3  # of a take, if a cell has several
+# Cells that wait to be taken again before the first one is: some tenths of a second pass, in which the SM clock moves.
+APART = 6
 HOST_LOOP = 256  # launches in a loop of the host, fewer if they take longer than HOST_LOOP_S
 HOST_LOOP_LEAST = 32
 HOST_LOOP_S = 0.005
@@ -68,12 +72,56 @@ class _Ready:
 
 
 @dataclass(frozen=True)
+class _Timed:
+    """What is timed of a quick cell: a graph of `count` launches, of which a sample has `replays`, and a take some
+    `samples`."""
+
+    graph: Graph
+    count: int
+    replays: int
+    samples: int
+
+
+@dataclass(frozen=True)
+class _Waiting:
+    """A cell that waits to be taken again. `launches`: those of its graph, whose memory they may hold; `repeats`: how
+    often one does the work; `measurement`: of the `takes` so far."""
+
+    cell: Cell
+    launches: list[Callable[[], object]]
+    timed: _Timed
+    repeats: int
+    measurement: Measurement
+    takes: list[Take]
+
+
+@dataclass(frozen=True)
 class _Layout:
     """One set of buffers of a cell. `starts`: the offset in bytes of each array; `size`: of the set, in bytes."""
 
     operands: Operands
     starts: tuple[int, ...]
     size: int
+
+
+def _figures(cell: Cell, takes: Sequence[Take], repeats: int) -> Measurement:
+    """What all takes of a cell say together. "seconds" is the time of one pass (a launch, or its share if it repeats
+    the work): the median of a take's samples, or their mean if the cell is hot, and the mean over the takes."""
+    seconds = [[value / repeats for value in take["seconds"]] for take in takes]
+    level = statistics.mean if cell.cache == "hot" else statistics.median
+    found: Measurement = {
+        "seconds": statistics.mean(map(level, seconds)),
+        "quartiles_s": quartiles([value for each in seconds for value in each]),
+        "launches": sum(take["launches"] for take in takes),
+        "clock64_mhz": takes[-1]["clock64_mhz"],
+        "state": takes[-1]["state"],
+        "throttled": sorted({limit for take in takes for limit in take["throttled"]}),
+        "retakes": sum(take["retakes"] for take in takes),
+    }
+    if cell.cache != "hot" and len(takes) > 1:
+        found["takes_s"] = [statistics.median(each) for each in seconds]
+        found["clock64_mhz"] = statistics.mean(mhz for take in takes if (mhz := take["clock64_mhz"]))
+    return found
 
 
 class Gpu(RunDevice):
@@ -88,6 +136,8 @@ class Gpu(RunDevice):
         self.seed = seed
         self._returns = False  # whether the launches of the cell return their outputs
         self._host: dict[tuple[str, int, bool], NDArray[Any]] = {}  # of one cell: the inputs that the host made
+        self._waiting: deque[_Waiting] = deque()
+        self._undisturbed = False  # whether the last cell left the SM clock at its highest
         self._once: Graph | None = None  # of the cell: a graph of one launch, None if it cannot be captured
         # One allocation for all cells, so that a buffer has the same place in memory for every rung in every process.
         free = int(self.cupy.cuda.runtime.memGetInfo()[0] * 0.7)
@@ -437,11 +487,13 @@ class Gpu(RunDevice):
 
     def _take_quick(
         self, cell: Cell, launches: list[Callable[[], object]], once: float, known_s: float
-    ) -> tuple[list[Take], Graph]:
+    ) -> tuple[list[Take], _Timed]:
         """The samples of a cell over its rotating buffers, and what was timed. `once`: about the seconds of a
         launch; `known_s`: as earlier processes measured them, or infinite."""
         first, seen_mhz = (known_s, math.inf) if known_s < SLOW_S else self._replayed_once(launches, once)
         count, replays, samples = self._enough(len(launches), first)
+        if self._comes_back(cell, min(self._own_mhz(cell), seen_mhz)):
+            samples = min(samples, TAKE_SAMPLES)
         # Each time hot buffers are loaded into the L2 cache, they settle there in one of several ways, whose times
         # differ by some percent. So every sample loads them again, and the mean counts.
         rounds = samples if cell.cache == "hot" else 1
@@ -456,7 +508,7 @@ class Gpu(RunDevice):
             )
             taken.append(take)
             own_mhz = min(own_mhz, taken[0]["clock64_mhz"] or math.inf)
-        return taken, graph
+        return taken, _Timed(graph, count, replays, min(samples, TAKE_SAMPLES))
 
     def _replayed_once(self, launches: list[Callable[[], object]], once: float) -> tuple[float, float]:
         """The seconds of a launch in a graph, and the SM clock in MHz meanwhile, infinite if that is unknown or took
@@ -533,11 +585,9 @@ class Gpu(RunDevice):
         return _Returned(self.cupy, self.stream, launches, count) if self._returns else self.graph(launches, count)
 
     def _measure(self, cell: Cell) -> Measurement:
-        """Measure a cell once: time and check it, record the conditions and what a launch runs.
-
-        "seconds" is the time of one pass (a launch, or its share if it repeats the work): the median over the samples,
-        or their mean if the cell is hot. Raises: WrongOutput, NotHere, Absent.
-        """
+        """Measure a cell once: time and check it, record the conditions and what a launch runs. Raises: WrongOutput,
+        NotHere, Absent."""
+        self._undisturbed = False
         kernel = self._loaded(cell)
         repeats = 1 if cell.reference else self.package.repeats(cell.op, cell.rung)
         with current(self.stream):
@@ -557,25 +607,15 @@ class Gpu(RunDevice):
             self._once = self._captured(cell, launches[0])
             once, slots = first["seconds"][0], len(launches)
             takes: list[Take] = []
+            quick: _Timed | None = None
             if once >= SLOW_S:
                 taken, timed = self._take_slow(cell, launches[0], first, enqueue_s)
                 takes, slots = [taken], 1
                 once = statistics.median(taken["seconds"])
             if once < SLOW_S:
-                (takes, timed), slots = self._take_quick(cell, launches, once, known_s), len(launches)
-            seconds = [value / repeats for take in takes for value in take["seconds"]]
-            level = statistics.mean if cell.cache == "hot" else statistics.median
-            measurement: Measurement = {
-                "seconds": level(seconds),
-                "quartiles_s": quartiles(seconds),
-                "launches": sum(take["launches"] for take in takes),
-                "clock64_mhz": takes[-1]["clock64_mhz"],
-                "state": takes[-1]["state"],
-                "throttled": sorted({limit for take in takes for limit in take["throttled"]}),
-                "retakes": sum(take["retakes"] for take in takes),
-                "slots": slots,
-                "identity": identity,
-            }
+                (takes, quick), slots = self._take_quick(cell, launches, once, known_s), len(launches)
+                timed = quick.graph
+            measurement: Measurement = {**_figures(cell, takes, repeats), "slots": slots, "identity": identity}
             if self._once is None:
                 measurement["timed_by"] = "events"
             if cell.launch_cost:
@@ -595,7 +635,54 @@ class Gpu(RunDevice):
                 self._look(cell, launches[0], measurement)
             if timed:
                 self._check_afterwards(cell, launches[:slots], timed, looks)
+        self._undisturbed = not takes[-1]["throttled"] and self._comes_back(cell, takes[-1]["clock64_mhz"])
+        if quick and self._undisturbed:
+            self._waiting.append(_Waiting(cell, launches, quick, repeats, measurement, takes))
         return measurement
+
+    # --- further takes -----------------------------------------------------------------------------------------
+
+    def _comes_back(self, cell: Cell, mhz: float | None) -> bool:
+        """Whether a cell that runs at this SM clock is taken several times in a process.
+
+        At its highest the clock moves by some megahertz within tenths of a second, for which a take is too short. Takes
+        that are as far apart see it as often as further processes would (docs/research/measuring.md). One is left out
+        that needs what the host makes, or whose launches hold memory of their own where little is left.
+        """
+        if self.budget.takes < 2 or cell.cache != "cold" or self._once is None or self._returns:
+            return False
+        free, total = self.cupy.cuda.runtime.memGetInfo()
+        by_host = any(one.derived or one.values is not None for one in self._operands_of(cell).inputs)
+        highest = bool(mhz) and STEADY_CLOCK * self.best_clock_mhz <= mhz < math.inf  # type: ignore[operator]
+        return highest and not by_host and 2 * int(free) >= int(total)
+
+    def due(self, last: bool) -> Iterator[Cell]:
+        """The cells to take again now, each of which `take_again` takes: those that have waited longest, if the cell
+        that was measured last left the clock at its highest. `last`: no further cell will follow, so that none may
+        wait."""
+        turns = self.budget.takes - 1 if self._undisturbed and len(self._waiting) > APART else 0
+        while self._waiting and (last or turns > 0):
+            turns -= 1
+            yield self._waiting[0].cell
+
+    def take_again(self) -> Measurement:
+        """The measurement of the cell that has waited longest, with one more take. Raises: MemoryFault."""
+        one = self._waiting.popleft()
+        before = one.measurement["spent_s"]
+        measurement = self._watched(lambda: self._taken_again(one))
+        spent = Counter(before) + Counter(measurement["spent_s"])
+        measurement["spent_s"] = {part: round(seconds, DIGITS) for part, seconds in spent.items()}
+        if len(one.takes) < self.budget.takes:
+            self._waiting.append(replace(one, measurement=measurement))
+        return measurement
+
+    def _taken_again(self, one: _Waiting) -> Measurement:
+        timed = one.timed
+        with current(self.stream):
+            self._fill(one.cell)
+            own_mhz = one.measurement["clock64_mhz"] or math.inf
+            one.takes.append(self.take_quietly(timed.graph, timed.replays, timed.count, timed.samples, own_mhz=own_mhz))
+        return {**one.measurement, **_figures(one.cell, one.takes, one.repeats)}
 
     @spends("look")
     def _look(self, cell: Cell, launch: Callable[[], object], measurement: Measurement) -> None:

@@ -45,10 +45,11 @@ class Measurement(TypedDict, total=False):
 
     Timed: `seconds` of one pass; `quartiles_s` over its samples; `launches` in all; `slots`: sets of buffers;
     `identity` of the launch; `clock64_mhz` and NVML's `state` during the last sample; `throttled`: the limits that were
-    met; `retakes`; `instead_of`: what another process had measured that this one replaced; `canary_s` after the
-    measurement; `host_loop_seconds` and `launch_seconds`: the cost of a launch; `spent_s`: the seconds that it took, by
-    part (timing/spent.py), and "before", those since the measurement before: the start of the process, and cells that
-    gave no figure.
+    met; `retakes`; `takes_s`: the time in each take, if there were several with other cells in between: `seconds` and
+    `clock64_mhz` are then the means over them; `instead_of`: what another process had measured that this one replaced;
+    `canary_s` after the measurement; `host_loop_seconds` and `launch_seconds`: the cost of a launch; `spent_s`: the
+    seconds that it took, by part (timing/spent.py), and "before", those since the measurement before: the start of the
+    process, and cells that gave no figure.
     Of what a launch does: `timed_by`, "events" if it cannot be captured in a CUDA graph; `peak_allocated_bytes`, the
     most device memory that it allocates at once, if any (older records have `allocated_bytes`, the sum of what it asks
     for); the `kernels` that it runs; `configurations` that autotuners chose; `sources`: the identity of the sources, if
@@ -63,6 +64,7 @@ class Measurement(TypedDict, total=False):
     process: int
     seconds: float
     quartiles_s: list[float]
+    takes_s: list[float]
     launches: int
     slots: int
     identity: str

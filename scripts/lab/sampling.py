@@ -45,7 +45,10 @@ def factor(count: int) -> float:
 
 
 def error(one: Measurement) -> float:
-    """The relative standard error of a process's figure from its samples alone; NaN if it has a single one."""
+    """The relative standard error of a process's figure from its samples alone; NaN if it has a single one. If it has
+    several takes, that of their mean."""
+    if len(takes := one.get("takes_s", ())) > 1:
+        return statistics.stdev(takes) / math.sqrt(len(takes)) / one["seconds"]
     if (count := samples(one)) < 2:
         return math.nan
     lower, upper = one["quartiles_s"]
