@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from benchmarks.project import PROJECT
-from kernelwatch.plan.cells import Cell
+from kernelwatch.plan.cells import Cell, plan
 from kernelwatch.plan.devices import DEVICES, Budget
 from kernelwatch.plan.package import Package
 from kernelwatch.run import worker
@@ -271,3 +271,28 @@ say(event="end")
         assert_measured(one)
         assert one.measurements[0]["seconds"] == 2.0
     assert len(ticks) == len(run.cells)
+
+
+@pytest.mark.gpu
+def test_a_gpu_takes_its_cells_at_the_highest_clock_three_times() -> None:
+    """Some sums and transposes run at it on any GPU that no limit holds down."""
+    chosen = [
+        each
+        for op, problem in PROJECT.ops.items()
+        for each in plan(problem, "gpu")
+        if op != "matmul" and each.type == "float32" and each.cache == "cold" and not each.reference
+    ]
+    run = Run(PROJECT, chosen, "gpu", str(ROOT), DEVICES["gpu"].budget)
+    run.measure_all(1)
+    measured = [one.measurements[0] for one in run.group.outcomes.values() if one.measurements]
+    assert len(measured) > APART
+    several = [one for one in measured if "takes_s" in one]
+    if not several:
+        pytest.skip(f"a limit holds the clock down: {[one['throttled'] for one in measured[:3]]}")
+    highest = max(one["clock64_mhz"] or 0.0 for one in measured)
+    for one in several:
+        assert len(one["takes_s"]) == DEVICES["gpu"].budget.takes
+        assert one["seconds"] == pytest.approx(statistics.mean(one["takes_s"]))
+        assert (one["clock64_mhz"] or 0.0) > 0.98 * highest
+    single = [one for one in measured if "takes_s" not in one and one["seconds"] < SLOW_S and not one["throttled"]]
+    assert len(several) > len(single), "what allocates its outputs is taken once"
