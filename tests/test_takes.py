@@ -20,7 +20,7 @@ from kernelwatch.run.processes import Run
 from kernelwatch.run.workers import Workers
 from kernelwatch.timing.device import MemoryFault
 from kernelwatch.timing.gpu import APART, SLOW_S, TAKE_SAMPLES, Gpu
-from kernelwatch.timing.replay import Take
+from kernelwatch.timing.replay import SHORT_REST_S, Take
 from tests.fake_gpu import CLOCK_MHZ, Device
 from tests.groups import BUDGET as CPU_BUDGET
 from tests.groups import ROOT, assert_failed, assert_measured, cells, outcomes
@@ -38,19 +38,26 @@ CELLS = [cell(size) for size in range(1, 2 * APART + 3)]
 
 
 class Watched(Gpu):
-    """`mhz`: the clock of a cell, if it is not the highest one; `done`: the cell of each take, in order."""
+    """`mhz`: the clock of a cell, if it is not the highest one; `done`: the cell of each take, in order; `rested`: the
+    seconds of each rest."""
 
     def __init__(self, device: Device, *given: Cell, **changes: Any) -> None:
         budget = dataclasses.replace(BUDGET, **changes)
         self.mhz: dict[Cell, float] = {}
         self.done: list[tuple[Cell, Take]] = []
         self.filled: Cell | None = None
+        self.rested: list[float] = []
         super().__init__(MOVING, cast(Package, Moving(device, 1e-5)), list(given), budget, 3)
         self.best_clock_mhz = CLOCK_MHZ
 
     def _fill(self, cell: Cell) -> None:
         self.filled = cell
         super()._fill(cell)
+
+    def rest(self, seconds: float) -> None:
+        if seconds:
+            self.rested.append(seconds)
+        super().rest(seconds)
 
     def take_quietly(self, *given: Any, **named: Any) -> Take:
         assert self.filled is not None
@@ -80,6 +87,22 @@ def test_such_a_cell_is_taken_three_times_with_others_in_between(device: Device,
     assert list(dict.fromkeys(order)) == CELLS, "no cell is left out, and each comes first in its own turn"
     samples = {one: [len(taken["seconds"]) for other, taken in gpu.done if other == one] for one in CELLS}
     assert set(map(tuple, samples.values())) == {(first, TAKE_SAMPLES, TAKE_SAMPLES)}
+
+
+@pytest.mark.parametrize(("share", "takes"), [(0.991, BUDGET.takes), (0.989, 1)])
+def test_a_clock_that_is_not_told_as_lowered_may_be_a_little_below_the_highest(
+    device: Device, share: float, takes: int
+) -> None:
+    """It is the same that moves there. Half a step of the clock would be a rest before each take."""
+    gpu = Watched(device, *CELLS)
+    gpu.mhz = dict.fromkeys(CELLS, share * CLOCK_MHZ)
+    gpu.budget = dataclasses.replace(
+        gpu.budget, clocks_mhz={one.key: share * CLOCK_MHZ for one in CELLS}, seconds={one.key: 1e-5 for one in CELLS}
+    )
+    gpu.run(CELLS)
+    order = [one for one, _ in gpu.done]
+    assert {order.count(one) for one in CELLS} == {takes}
+    assert gpu.rested == [SHORT_REST_S] * len(CELLS), "once in its measurement"
 
 
 def test_the_figure_is_the_mean_over_the_takes(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:

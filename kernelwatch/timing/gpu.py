@@ -25,7 +25,7 @@ from kernelwatch.timing.check import WrongOutput, describe_wrong, poisoned, stil
 from kernelwatch.timing.device import RunDevice
 from kernelwatch.timing.launch import Calls, Direct, Noted, Returning, bind, current
 from kernelwatch.timing.record import Measurement, quartiles
-from kernelwatch.timing.replay import CLOCK_NS_LEAST, FILLS, STEADY_CLOCK, Graph, Take
+from kernelwatch.timing.replay import CLOCK_NS_LEAST, FILLS, LOWERED_CLOCK, Graph, Take
 from kernelwatch.timing.spent import DIGITS, spends
 
 ROTATION = 4  # cold: the buffers together are at least this many times the L2 cache
@@ -645,15 +645,16 @@ class Gpu(RunDevice):
     def _comes_back(self, cell: Cell, mhz: float | None) -> bool:
         """Whether a cell that runs at this SM clock is taken several times in a process.
 
-        At its highest the clock moves by some megahertz within tenths of a second, for which a take is too short. Takes
-        that are as far apart see it as often as further processes would (docs/research/measuring.md). One is left out
-        that needs what the host makes, or whose launches hold memory of their own where little is left.
+        At its highest, or a little below, the clock moves by some megahertz within tenths of a second, for which a take
+        is too short. Takes that are as far apart see it as often as further processes would
+        (docs/research/measuring.md). One is left out that needs what the host makes, or whose launches hold memory of
+        their own where little is left.
         """
         if self.budget.takes < 2 or cell.cache != "cold" or self._once is None or self._returns:
             return False
         free, total = self.cupy.cuda.runtime.memGetInfo()
         by_host = any(one.derived or one.values is not None for one in self._operands_of(cell).inputs)
-        highest = bool(mhz) and STEADY_CLOCK * self.best_clock_mhz <= mhz < math.inf  # type: ignore[operator]
+        highest = bool(mhz) and LOWERED_CLOCK * self.best_clock_mhz <= mhz < math.inf  # type: ignore[operator]
         return highest and not by_host and 2 * int(free) >= int(total)
 
     def due(self, last: bool) -> Iterator[Cell]:
@@ -681,7 +682,9 @@ class Gpu(RunDevice):
         with current(self.stream):
             self._fill(one.cell)
             own_mhz = one.measurement["clock64_mhz"] or math.inf
-            one.takes.append(self.take_quietly(timed.graph, timed.replays, timed.count, timed.samples, own_mhz=own_mhz))
+            how = timed.graph, timed.replays, timed.count, timed.samples
+            # The cell before left the clock alone: a rest comes only if the known one is not there.
+            one.takes.append(self.take_quietly(*how, own_mhz=own_mhz, share=0.0))
         return {**one.measurement, **_figures(one.cell, one.takes, one.repeats)}
 
     @spends("look")
