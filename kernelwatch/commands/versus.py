@@ -3,8 +3,9 @@ between a commit and an environment; or find the commit, or the package, that ca
 
 Exit code: 0, no change or better; 1, worse; 2, undecided, or a cell of HEAD fails; 130, interrupted. A rung that is
 launched differently is undecided if it cannot be timed here, unless --exact leaves time out of account and its exact
-figures were compared. A rung, type or figure that is gone is undecided. What is worse as a commit between BASE and HEAD
-announces (Perf-Expected), or as someone accepted it on this machine (kernelwatch accept), is told and is not worse.
+figures were compared. A rung, type or figure that is gone is undecided, and so is a new rung that ran nowhere. What is
+worse as a commit between BASE and HEAD announces (Perf-Expected), or as someone accepted it on this machine
+(kernelwatch accept), is told and is not worse.
 """
 
 import argparse
