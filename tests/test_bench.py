@@ -328,7 +328,7 @@ IMPOSSIBLE = {
     ("--shape", "256x256"): "usage: scripts/bench ",
     ("HEAD..HEAD",): "scripts/bench: no commits in HEAD..HEAD",
     ("no-such-branch",): "scripts/bench: git rev-list --first-parent no-such-branch --: fatal: bad revision",
-    ("--quick", "--no-gate", "--only", "nonsense"): "scripts/bench: no cell matches 'nonsense'; noth",
+    ("--quick", "--no-gate", "--only", "nonsense"): "scripts/bench: no cell matches 'nonsense'; one is ",
     ("--changed",): "usage: scripts/bench ",
 }
 

@@ -27,8 +27,17 @@ from kernelwatch.comparison.paired import Side
 from kernelwatch.comparison.verdict import Report, compare
 from kernelwatch.plan import beside
 from kernelwatch.plan.build import tree_of_checkout, tree_of_commit
+from kernelwatch.plan.cells import timed
 from kernelwatch.plan.project import Project
-from kernelwatch.report.arguments import Output, Parser, add_selection, regular_expression, selected, stop_on_signals
+from kernelwatch.report.arguments import (
+    Output,
+    Parser,
+    add_selection,
+    regular_expression,
+    selected,
+    stop_on_signals,
+    unmatched,
+)
 from kernelwatch.system import lifeline
 from kernelwatch.system.errors import UserError
 
@@ -65,7 +74,8 @@ def worktree(project: Project, arguments: argparse.Namespace, console: Console) 
         raise UserError(f"no rung {arguments.worktree}; the ladder has {', '.join(names)}")
     only, every = selected(arguments), {name: project.op(op).rung(rung).types for name, (op, _, rung) in names.items()}
     if not cells_of(project, every, only):
-        by_pattern(project, only, ())  # which refuses what matches no figure either
+        # It refuses what matches no figure either.
+        by_pattern(project, only, (), unmatched(arguments, timed(project)))
     with tempfile.TemporaryDirectory(prefix="kernelwatch-") as folder:
         head = Side("HEAD", tree_of_commit(project, "HEAD", Path(folder, "HEAD")))
         tree = Side("tree", tree_of_checkout(project, Path(folder, "tree")))

@@ -47,9 +47,9 @@ from kernelwatch.commands.shown import (
 )
 from kernelwatch.commands.watching import run_asv
 from kernelwatch.comparison.confirm import Flag
-from kernelwatch.plan.cells import plan
+from kernelwatch.plan.cells import Cell, plan
 from kernelwatch.plan.project import Project
-from kernelwatch.report.arguments import selected
+from kernelwatch.report.arguments import selected, unmatched
 from kernelwatch.system.errors import UserError
 from kernelwatch.system.git import commits as commits_of
 from kernelwatch.system.git import git, resolve
@@ -131,16 +131,15 @@ def commits_in(project: Project, range: str, changed: Sequence[str] = ()) -> lis
 def _asked(project: Project, arguments: argparse.Namespace) -> list[str]:
     """The commits to measure, the newest first. Raises: UserError if there are none, or no cells."""
     commits = commits_in(project, arguments.range, project.pathspecs() if arguments.changed else ())
-    only = selected(arguments)
-    if not _has_cells(project, arguments.quick, only):
-        raise UserError(f"no cell matches {only!r}; nothing to do")
+    if not _cells(project, arguments.quick, selected(arguments)):
+        raise UserError(unmatched(arguments, _cells(project, arguments.quick)))
     return commits
 
 
 def check_described(project: Project) -> None:
     """Raises: UserError if there is no package to measure, or if the description has no cell of it."""
     project.check()
-    if not _has_cells(project):
+    if not _cells(project):
         raise UserError(
             f"nothing is measured yet: {project.here} describes no cell; fill in a Problem with rungs and shapes in "
             f"`problems` of its Project, and its suite in {project.here.parent}"
@@ -156,10 +155,13 @@ def note_uncommitted(project: Project, console: Console) -> None:
         )
 
 
-def _has_cells(project: Project, quick: bool = False, only: str = "") -> bool:
-    return any(
-        plan(problem, device.name, quick=quick, only=only) for problem in project.problems for device in project.timed
-    )
+def _cells(project: Project, quick: bool = False, only: str = "") -> list[Cell]:
+    return [
+        cell
+        for problem in project.problems
+        for device in project.timed
+        for cell in plan(problem, device.name, quick=quick, only=only)
+    ]
 
 
 def run_full(

@@ -39,7 +39,7 @@ from kernelwatch.history.links import ENVIRONMENT, NOT_ASKED, NOT_HERE, UNDIRECT
 from kernelwatch.plan import beside, interpreters
 from kernelwatch.plan.cells import Cell
 from kernelwatch.plan.project import CONFIGURATION, Project
-from kernelwatch.report.arguments import Output, Parser, add_selection, selected, stop_on_signals
+from kernelwatch.report.arguments import Output, Parser, add_selection, selected, stop_on_signals, unmatched
 from kernelwatch.report.texts import change_text
 from kernelwatch.system import lifeline
 from kernelwatch.system.errors import UserError
@@ -68,10 +68,7 @@ def run(project: Project, arguments: argparse.Namespace, console: Console, fleet
         if not git(project.root, "rev-list", "-n", "1", commits[0], "--", path):
             raise UserError(f"no commit up to {commits[0][:8]} has the file or folder {path} (--path)")
     pairs = linking.pairs_of(project, commits)
-    devices = [arguments.device] if arguments.device else list(linking.NARROW)
-    asked = linking.asked_of(project, selected(arguments), devices)
-    if not asked:
-        raise UserError("no cell that is timed matches what was asked for")
+    asked = asked_of(project, arguments)
     lacking = len(pairs) < len(commits) and git(project.root, "rev-parse", "--is-shallow-repository") == "true"
     if lacking:
         console.print(
@@ -120,6 +117,17 @@ def run(project: Project, arguments: argparse.Namespace, console: Console, fleet
     code = _told(project, arguments, machines, found, console, commits[0] if commits else "HEAD")
     left = {*pairs} - {(one.before, one.after) for one in found}  # a limit was over
     return code or (2 if lacking or left else 0)
+
+
+def asked_of(project: Project, arguments: argparse.Namespace) -> list[Cell]:
+    """The cells that may be linked and were asked for. Raises: UserError if there are none."""
+    devices = [arguments.device] if arguments.device else list(linking.NARROW)
+    asked = linking.asked_of(project, selected(arguments), devices)
+    if not asked and (every := linking.asked_of(project, devices=devices)):
+        raise UserError(unmatched(arguments, every))
+    if not asked:
+        raise UserError("no cell that is timed matches what was asked for")
+    return asked
 
 
 def check_range(range: str, commits: Sequence[str], hash_of: Callable[[str], str]) -> None:
@@ -176,10 +184,7 @@ def environments(project: Project, arguments: argparse.Namespace, console: Conso
     project.check()
     machine = machine_name()
     sha = resolve(project.root, arguments.range.removesuffix("^!"))
-    devices = [arguments.device] if arguments.device else list(linking.NARROW)
-    asked = linking.asked_of(project, selected(arguments), devices)
-    if not asked:
-        raise UserError("no cell that is timed matches what was asked for")
+    asked = asked_of(project, arguments)
     with (
         status(console, "making the environments ...") as tell,
         tempfile.TemporaryDirectory(prefix="kernelwatch-") as folder,

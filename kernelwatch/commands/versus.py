@@ -36,7 +36,7 @@ from kernelwatch.plan.project import Project
 from kernelwatch.report import comparison as report_text
 from kernelwatch.report import crossed as crossed_text
 from kernelwatch.report import documents
-from kernelwatch.report.arguments import Output, Parser, add_selection, selected, stop_on_signals
+from kernelwatch.report.arguments import Output, Parser, add_selection, selected, stop_on_signals, unmatched
 from kernelwatch.system.files import write_whole
 from kernelwatch.system.git import resolve
 from kernelwatch.system.waiting import status
@@ -68,7 +68,7 @@ def versus(project: Project, arguments: argparse.Namespace, console: Console) ->
         def choose_from(differ: Changes) -> Choice | None:
             if arguments.all:
                 return choose(project, timed(project), set(project.rungs()), differ.rungs)
-            return by_pattern(project, only, differ.rungs) if only else None
+            return by_pattern(project, only, differ.rungs, unmatched(arguments, timed(project))) if only else None
 
         began: dict[int, float] = {}  # by the turns before it, when a turn began
 
@@ -99,7 +99,7 @@ def environments(project: Project, arguments: argparse.Namespace, console: Conso
     names, shas = arguments.commits, [resolve(project.root, name) for name in arguments.commits]
     with status(console, "making the environments ...") as tell:
         both = [interpreters.interpreter(text, tell) for text in arguments.env]
-    choice = _in_environments(project, selected(arguments))
+    choice = _in_environments(project, arguments)
     with tempfile.TemporaryDirectory(prefix="kernelwatch-") as folder:
         if len(shas) == 2:
             return _crossed(project, arguments, both, shas, choice, Path(folder), console)
@@ -114,12 +114,12 @@ def environments(project: Project, arguments: argparse.Namespace, console: Conso
         return finish(report, work, console, arguments.markdown, arguments.comment)
 
 
-def _in_environments(project: Project, only: str) -> Choice:
-    """The cells that environments measure: all, or those that a regular expression matches."""
-    cells = timed(project)
+def _in_environments(project: Project, arguments: argparse.Namespace) -> Choice:
+    """The cells that environments measure: all, or those that are chosen."""
+    cells, only = timed(project), selected(arguments)
     if not only:
         return Choice(cells, {}, set(project.rungs()))
-    choice = by_pattern(project, only, project.rungs())
+    choice = by_pattern(project, only, project.rungs(), unmatched(arguments, cells))
     return replace(choice, cells=[cell for cell in cells if re.search(only, cell.key)])
 
 
