@@ -14,6 +14,7 @@ import time
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -51,8 +52,8 @@ from kernelwatch.plan.cells import Cell, plan
 from kernelwatch.plan.project import Project
 from kernelwatch.report.arguments import selected, unmatched
 from kernelwatch.system.errors import UserError
+from kernelwatch.system.git import check_range, git, resolve
 from kernelwatch.system.git import commits as commits_of
-from kernelwatch.system.git import git, resolve
 
 if TYPE_CHECKING:
     from kernelwatch.extras.fleet.dispatch import Fleet
@@ -123,8 +124,7 @@ def commits_in(project: Project, range: str, changed: Sequence[str] = ()) -> lis
     """The commits of a range as git tells them, the newest first. Raises: UserError if there are none."""
     resolve(project.root, "HEAD")  # in a repository without a commit, no range is wrong
     found = commits_of(project.root, range, changed)
-    if not found:
-        raise UserError(f"no commits in {range}")
+    check_range(range, found, partial(resolve, project.root))
     return found
 
 

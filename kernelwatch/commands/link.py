@@ -13,7 +13,7 @@ import statistics
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -43,8 +43,8 @@ from kernelwatch.report.arguments import Output, Parser, add_selection, selected
 from kernelwatch.report.texts import change_text
 from kernelwatch.system import lifeline
 from kernelwatch.system.errors import UserError
+from kernelwatch.system.git import check_range, git, resolve
 from kernelwatch.system.git import commits as commits_of
-from kernelwatch.system.git import git, resolve
 from kernelwatch.system.waiting import status
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def run(project: Project, arguments: argparse.Namespace, console: Console, fleet
     paths, named = (arguments.paths, []) if arguments.paths else (project.launch_paths(), project.named_files())
     commits = commits_of(project.root, arguments.range, paths, named)
     check_range(arguments.range, commits, partial(resolve, project.root))
-    for path in arguments.paths if commits else ():
+    for path in arguments.paths:
         if not git(project.root, "rev-list", "-n", "1", commits[0], "--", path):
             raise UserError(f"no commit up to {commits[0][:8]} has the file or folder {path} (--path)")
     pairs = linking.pairs_of(project, commits)
@@ -114,7 +114,7 @@ def run(project: Project, arguments: argparse.Namespace, console: Console, fleet
     fresh = (links.without(_only(project, one, asked), accepted, project.renamed) for one in sessions)
     told = [*earlier, *fresh]
     found = sorted(told, key=lambda session: order[session.after])
-    code = _told(project, arguments, machines, found, console, commits[0] if commits else "HEAD")
+    code = _told(project, arguments, machines, found, console, commits[0])
     left = {*pairs} - {(one.before, one.after) for one in found}  # a limit was over
     return code or (2 if lacking or left else 0)
 
@@ -128,15 +128,6 @@ def asked_of(project: Project, arguments: argparse.Namespace) -> list[Cell]:
     if not asked:
         raise UserError("no cell that is timed matches what was asked for")
     return asked
-
-
-def check_range(range: str, commits: Sequence[str], hash_of: Callable[[str], str]) -> None:
-    """Raises: UserError if a range between two commits has none, since it ends before it begins. One that begins and
-    ends at the same commit may be what a script finds if there is nothing new."""
-    first, dots, last = range.partition("..")
-    is_empty = not commits and dots and not last.startswith(".")
-    if is_empty and hash_of(first or "HEAD") != hash_of(last or "HEAD"):
-        raise UserError(f"no commits in {range}: it ends before it begins")
 
 
 def _only(project: Project, session: Session, asked: Sequence[Cell]) -> Session:

@@ -8,7 +8,7 @@ import re
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 
 from rich.console import Console
@@ -22,7 +22,7 @@ from kernelwatch.plan.build import tree_of_commit
 from kernelwatch.plan.cells import Cell, timed
 from kernelwatch.plan.project import Project
 from kernelwatch.system.errors import UserError
-from kernelwatch.system.git import git, resolve, tree_hash
+from kernelwatch.system.git import check_range, git, resolve, tree_hash
 from kernelwatch.system.waiting import status
 
 JUDGED_BAD = ("worse", "better", "higher", "lower")
@@ -197,8 +197,7 @@ def _range(root: Path, text: str) -> list[str]:
     """GOOD and the first-parent commits after it up to BAD, oldest first. Raises: UserError if there are none."""
     good, bad = (resolve(root, part or "HEAD") for part in re.split(r"\.{2,3}", text, maxsplit=1))
     after = git(root, "rev-list", "--first-parent", "--reverse", f"{good}..{bad}").splitlines()
-    if not after:
-        raise UserError(f"no commits in {text}")
+    check_range(text, after, partial(resolve, root))
     if git(root, "rev-parse", f"{after[0]}^") != good:
         raise UserError(f"{text}: {good[:8]} is not a first-parent ancestor of {bad[:8]}")
     return [good, *after]
