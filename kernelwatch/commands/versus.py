@@ -60,7 +60,7 @@ def versus(project: Project, arguments: argparse.Namespace, console: Console) ->
         what = f"BASE = {names[0]} ({shas[0][:8]}), HEAD = {names[1]} ({shas[1][:8]})"
         machine = machine_name()
         said = consents.between(project, machine, *shas)
-        report = Report(project, base, head, what, exact_only=arguments.exact, consents=said)
+        report = Report(project, base, head, what, exact_only=arguments.exact, details=arguments.details, consents=said)
         report.notes += filter(None, [beside.note(project.here.parent)])
         if shas[0] == shas[1]:
             report.notes.append("both are one commit; HEAD~1 is the one before, --worktree of bench measures edits")
@@ -222,6 +222,7 @@ def main(project: Project, prog: str, arguments: list[str] | None = None) -> int
         action="store_true",
         help="time nothing, and judge by compile-time figures and counted accesses alone",
     )
+    parser.add_argument("--details", action="store_true", help="show each figure of new rungs, however many there are")
     parser.add_argument(
         "--env",
         nargs=2,

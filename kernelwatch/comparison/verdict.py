@@ -29,7 +29,8 @@ WITHOUT_RATIO = ("n/a", "gone", "new", "repaired")  # of which one side has no t
 @dataclass
 class Report:
     """The result of a comparison. It is filled step by step, so that it can be printed after an interrupt. `what`: both
-    sides in one line; `only`: a regular expression that chooses the cells to time; `exact_only`: time nothing."""
+    sides in one line; `only`: a regular expression that chooses the cells to time; `exact_only`: time nothing;
+    `details`: show each figure of new rungs, however many there are."""
 
     project: Project
     base: Side
@@ -37,6 +38,7 @@ class Report:
     what: str
     only: str = ""
     exact_only: bool = False
+    details: bool = False
     notes: list[str] = field(default_factory=list)
     compared: int = 0  # exact figures
     figured: set[str] = field(default_factory=set)  # rungs with exact figures on both sides
