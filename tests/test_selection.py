@@ -1,5 +1,6 @@
 """What commands say of a choice of cells that matches none: the options as they were typed, and what would be right."""
 
+import re
 import shlex
 import sys
 
@@ -60,3 +61,33 @@ def test_the_noise_of_a_shape_that_no_cell_has(rows: Rows) -> None:
 )
 def test_the_option_that_is_to_blame_is_answered(two_shapes: Rows, chosen: str, said: str) -> None:
     assert said in two_shapes.kernelwatch("link", "HEAD", "--no-publish", *chosen.split(), code=CANNOT)
+
+
+def test_a_description_without_a_cell_is_named_by_every_command(rows: Rows) -> None:
+    """As `kernelwatch init` may leave it: of no op, or of one without rungs."""
+    rows.write_files({"rows/__init__.py": "", "rows/sums.py": FAST})
+    rows.describe("")
+    rows.commit_all("no rung")
+    project = rows.folder / "benchmarks" / "project.py"
+    text = project.read_text()
+    for description in (text, re.sub(r"problems=\(.*?\n    \),\n", "problems=(),\n", text, flags=re.DOTALL)):
+        project.write_text(description)
+        for command in (
+            "profile",
+            "profile row_sum/plain",
+            "profile row_sum",
+            "bench",
+            "link",
+            "noise",
+            "versus HEAD HEAD --only plain",
+            "versus HEAD HEAD --shape 3x3",
+        ):
+            told = rows.kernelwatch(*command.split(), code=CANNOT)
+            assert told.startswith(f"kernelwatch {command.split()[0]}: nothing is measured yet: {project} describes no")
+            assert "`problems` of its Project" in told
+
+
+def test_a_description_without_cuda_has_nothing_to_profile(two_shapes: Rows) -> None:
+    for command in ("profile", "profile row_sum"):
+        told = two_shapes.kernelwatch(*command.split(), code=CANNOT)
+        assert told == "kernelwatch profile: nothing can be counted: row_sum has no rung of a CUDA source\n"

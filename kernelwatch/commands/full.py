@@ -48,6 +48,7 @@ from kernelwatch.commands.shown import (
 )
 from kernelwatch.commands.watching import run_asv
 from kernelwatch.comparison.confirm import Flag
+from kernelwatch.plan import cells
 from kernelwatch.plan.cells import Cell, plan
 from kernelwatch.plan.project import Project
 from kernelwatch.report.arguments import selected, unmatched
@@ -139,11 +140,7 @@ def _asked(project: Project, arguments: argparse.Namespace) -> list[str]:
 def check_described(project: Project) -> None:
     """Raises: UserError if there is no package to measure, or if the description has no cell of it."""
     project.check()
-    if not _cells(project):
-        raise UserError(
-            f"nothing is measured yet: {project.here} describes no cell; fill in a Problem with rungs and shapes in "
-            f"`problems` of its Project, and its suite in {project.here.parent}"
-        )
+    cells.check_described(project, _cells(project))
 
 
 def note_uncommitted(project: Project, console: Console) -> None:

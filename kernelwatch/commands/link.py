@@ -37,7 +37,7 @@ from kernelwatch.detect.linked import linked
 from kernelwatch.history import decisions, links
 from kernelwatch.history.links import ENVIRONMENT, NOT_ASKED, NOT_HERE, UNDIRECTED, Session
 from kernelwatch.plan import beside, interpreters
-from kernelwatch.plan.cells import Cell
+from kernelwatch.plan.cells import Cell, check_described
 from kernelwatch.plan.project import CONFIGURATION, Project
 from kernelwatch.report.arguments import Output, Parser, add_selection, selected, stop_on_signals, unmatched
 from kernelwatch.report.texts import change_text
@@ -123,10 +123,10 @@ def asked_of(project: Project, arguments: argparse.Namespace) -> list[Cell]:
     """The cells that may be linked and were asked for. Raises: UserError if there are none."""
     devices = [arguments.device] if arguments.device else list(linking.NARROW)
     asked = linking.asked_of(project, selected(arguments), devices)
-    if not asked and (every := linking.asked_of(project, devices=devices)):
-        raise UserError(unmatched(arguments, every))
     if not asked:
-        raise UserError("no cell that is timed matches what was asked for")
+        check_described(project, linking.asked_of(project))
+        every = linking.asked_of(project, devices=devices)
+        raise UserError(unmatched(arguments, every) or f"no cell is timed on the {arguments.device.upper()}")
     return asked
 
 

@@ -25,7 +25,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from kernelwatch.asv.machine_names import machine_name
-from kernelwatch.plan.cells import plan
+from kernelwatch.plan.cells import check_described, plan
 from kernelwatch.plan.project import Project
 from kernelwatch.report.arguments import Parser, add_selection, selected, unmatched
 from kernelwatch.run.group import measure
@@ -217,6 +217,7 @@ def main(project: Project, prog: str, arguments: list[str] | None = None) -> int
         parser.error(f"--runs must be at least 2, to differ; got {parsed.runs}")
     ops, only = parsed.op or list(project.ops), selected(parsed)
     cells = [cell for op in ops for cell in plan(project.op(op), "gpu")]
+    check_described(project, project.rungs())
     if cells and not any(re.search(only, cell.key) for cell in cells):
         raise UserError(unmatched(parsed, cells))
     own = _Runs(project, ops, only)

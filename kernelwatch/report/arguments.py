@@ -85,8 +85,10 @@ def selected(arguments: argparse.Namespace) -> str:
 
 
 def unmatched(arguments: argparse.Namespace, cells: Sequence[Cell]) -> str:
-    """What to say if none of these cells, of which there are some, has been chosen: the options as they were typed, and
-    which values of an option would leave some."""
+    """What to say if none of these cells has been chosen: the options as they were typed, and which values of an option
+    would leave some; "" if there are no cells."""
+    if not cells:
+        return ""
     plurals = {"shape": "shapes", "type": "types", "cache": "cache states"}
     given = {name: getattr(arguments, name) for name in ("only", *plurals) if getattr(arguments, name)}
     typed = " ".join(f"--{name} {shlex.quote(value)}" for name, value in given.items())
