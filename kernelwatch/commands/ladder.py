@@ -12,6 +12,8 @@ from kernelwatch.history.records import Record
 from kernelwatch.plan.cells import CACHES
 from kernelwatch.plan.problem import Shape, label
 from kernelwatch.plan.project import Project
+from kernelwatch.publish import plain
+from kernelwatch.publish.benchmarks import judged_in
 from kernelwatch.report import compiled, terminal
 from kernelwatch.report.arguments import Output, Parser
 from kernelwatch.report.markdown import markdown
@@ -53,6 +55,8 @@ def add_arguments(parser: argparse.ArgumentParser, project: Project) -> None:
 def recorded(project: Project, machine: str | None, commit: str) -> list[Path]:
     """The matching sidecars, the newest last. Raises: UserError if there are none."""
     paths = [path for path in records.sidecars(project.results, machine) if path.name.startswith(commit)]
+    if not paths and (lost := _lost(project, machine, commit)):
+        raise UserError("\n".join(map(_lost_text, lost)))
     if not paths:
         known = sorted({path.parent.name for path in records.sidecars(project.results)})
         raise UserError(
@@ -60,6 +64,19 @@ def recorded(project: Project, machine: str | None, commit: str) -> list[Path]:
             "the command bench measures"
         )
     return paths
+
+
+def _lost(project: Project, machine: str | None, commit: str) -> list[Path]:
+    """The matching sidecars that should be there, since asv has results of this engine's series beside them."""
+    own = {name for name, judged in judged_in(project.results).items() if judged not in ("", plain.JUDGED)}
+    return [path for path in records.lost(project.results, own, machine) if path.name.startswith(commit)]
+
+
+def _lost_text(path: Path) -> str:
+    return (
+        f"{path} is missing, so that {path.name.partition('-')[0]} is not shown; restore it, or measure this commit "
+        "again (bench --all --again)"
+    )
 
 
 def _record(project: Project, arguments: argparse.Namespace) -> tuple[Record, list[str]]:
@@ -73,9 +90,14 @@ def _record(project: Project, arguments: argparse.Namespace) -> tuple[Record, li
     devices = chosen or [device.name for device in project.timed]
     groups = {f"{op} {device}" for op in arguments.op or (project.ops if chosen else ()) for device in devices}
     if not any(groups & set(records.read(path).facts) for path in reversed(paths[-RECENT:])):
-        return records.newest(paths, renamed=project.renamed)
+        groups = set()
     record, notes = records.newest(paths, groups, project.renamed)
-    if not paths[-1].name.startswith(record.commit):
+    shown = [
+        path for path in paths if (path.parent.name, path.name.partition("-")[0]) == (record.machine, record.commit)
+    ]
+    lost = _lost(project, arguments.machine, arguments.commit)
+    notes += [_lost_text(path) for path in lost if shown and records.is_newer(path, shown[-1])]
+    if groups and not paths[-1].name.startswith(record.commit):
         what = ", ".join(arguments.op) or "some op"
         did = "compiled" if arguments.arch else f"timed{_on(arguments)}"
         notes.append(f"{what} was last {did} at {record.commit}; there are newer records without it")
