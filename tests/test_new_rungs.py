@@ -59,7 +59,7 @@ def test_a_new_rung_that_was_timed_is_a_success(added: Rows) -> None:
 
 def report_on(places: int) -> Report:
     """A report on one new rung, of which two figures are other than those of the rung before it at so many places."""
-    values = {}
+    values: dict[ExactSeries, float | str] = {}
     for (name, factor), at in itertools.product({"track_registers": 2, "track_bytes": 1}.items(), range(places)):
         for rung, value in (("padded", at + 1.0), ("unpadded", factor * (at + 1.0) + 1)):
             where = (rung, "float32", f"sm_{at}")
