@@ -12,8 +12,6 @@ from kernelwatch.history.records import Record
 from kernelwatch.plan.cells import CACHES
 from kernelwatch.plan.problem import Shape, label
 from kernelwatch.plan.project import Project
-from kernelwatch.publish import plain
-from kernelwatch.publish.benchmarks import judged_in
 from kernelwatch.report import compiled, terminal
 from kernelwatch.report.arguments import Output, Parser
 from kernelwatch.report.markdown import markdown
@@ -68,8 +66,16 @@ def recorded(project: Project, machine: str | None, commit: str) -> list[Path]:
 
 def _lost(project: Project, machine: str | None, commit: str) -> list[Path]:
     """The matching sidecars that should be there, since asv has results of this engine's series beside them."""
-    own = {name for name, judged in judged_in(project.results).items() if judged not in ("", plain.JUDGED)}
-    return [path for path in records.lost(project.results, own, machine) if path.name.startswith(commit)]
+    found = {
+        path: names for path, names in records.lost(project.results, machine).items() if path.name.startswith(commit)
+    }
+    if not found:
+        return []
+    from kernelwatch.publish import benchmarks, plain  # here, since they import asv
+
+    judged = benchmarks.judged_in(project.results)
+    own = {name for name, what in judged.items() if what not in ("", plain.JUDGED)}
+    return [path for path, names in found.items() if names & own]
 
 
 def _lost_text(path: Path) -> str:

@@ -268,20 +268,19 @@ def sidecars(results: Path, machine: str | None = None) -> list[Path]:
     return sorted(paths, key=lambda path: (_date(path), path.stat().st_mtime))
 
 
-def lost(results: Path, series: Collection[str], machine: str | None = None) -> list[Path]:
-    """The sidecars that are missing beside result files with values of these series. `machine`: as in `sidecars`."""
+def lost(results: Path, machine: str | None = None) -> dict[Path, set[str]]:
+    """The sidecars that are missing beside result files, with the series of each. asv's own benchmarks have no sidecar.
+    `machine`: as in `sidecars`."""
     part = (machine or "").lower()
-    found = []
+    found = {}
     for path in results.glob("*/*-*.json"):
         sidecar = path.with_suffix(".facts.jsonl")
         if part not in path.parent.name.lower() or sidecar.exists():
             continue
         try:
-            names = {*json.loads(read_regular(path))["results"]}
+            found[sidecar] = {*json.loads(read_regular(path))["results"]}
         except (OSError, ValueError, KeyError, TypeError, RecursionError):
             continue  # asv could not read it either
-        if names & set(series):
-            found.append(sidecar)
     return found
 
 

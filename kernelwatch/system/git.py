@@ -2,10 +2,9 @@
 
 import hashlib
 import os
-import re
 import subprocess
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from kernelwatch.system.errors import UserError
@@ -70,19 +69,6 @@ def commits(root: Path, range: str, changed: Sequence[str] = (), also: Sequence[
         return all_commits
     changing = changing_commits(root, range, changed, also)
     return [commit for commit in all_commits if commit in changing or commit == all_commits[0]]
-
-
-def check_range(range: str, commits: Sequence[str], hash_of: Callable[[str], str]) -> None:
-    """Raises: UserError if a range has no commits. `hash_of`: the full hash of a commit by its name."""
-    if commits:
-        return
-    ends = [end or "HEAD" for end in re.split(r"\.{2,3}", range, maxsplit=1)]
-    why = ""
-    if len(ends) == 2:
-        why = "it ends before it begins"
-        if hash_of(ends[0]) == hash_of(ends[1]):
-            why = "it begins and ends at one commit"
-    raise UserError(": ".join(filter(None, (f"no commits in {range}", why))))
 
 
 def changing_commits(root: Path, range: str, changed: Sequence[str], also: Sequence[str] = ()) -> set[str]:
