@@ -49,7 +49,7 @@ from kernelwatch.commands.shown import (
 )
 from kernelwatch.commands.watching import run_asv
 from kernelwatch.comparison.confirm import Flag
-from kernelwatch.plan import cells
+from kernelwatch.plan import project as plan_project
 from kernelwatch.plan.cells import Cell, plan
 from kernelwatch.plan.project import Project
 from kernelwatch.report.arguments import selected, unmatched
@@ -141,7 +141,7 @@ def _asked(project: Project, arguments: argparse.Namespace) -> list[str]:
 def check_described(project: Project) -> None:
     """Raises: UserError if there is no package to measure, or if the description has no cell of it."""
     project.check()
-    cells.check_described(project, _cells(project))
+    plan_project.check_described(project, _cells(project))
 
 
 def note_uncommitted(project: Project, console: Console) -> None:

@@ -37,8 +37,8 @@ from kernelwatch.detect.linked import linked
 from kernelwatch.history import decisions, links
 from kernelwatch.history.links import ENVIRONMENT, NOT_ASKED, NOT_HERE, UNDIRECTED, Session
 from kernelwatch.plan import beside, interpreters
-from kernelwatch.plan.cells import Cell, check_described
-from kernelwatch.plan.project import CONFIGURATION, Project
+from kernelwatch.plan.cells import Cell
+from kernelwatch.plan.project import CONFIGURATION, Project, check_described
 from kernelwatch.report.arguments import Output, Parser, add_selection, selected, stop_on_signals, unmatched
 from kernelwatch.report.texts import change_text
 from kernelwatch.system import lifeline

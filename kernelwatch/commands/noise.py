@@ -25,8 +25,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from kernelwatch.asv.machine_names import machine_name
-from kernelwatch.plan.cells import check_described, plan
-from kernelwatch.plan.project import Project
+from kernelwatch.plan.cells import plan
+from kernelwatch.plan.project import Project, check_described
 from kernelwatch.report.arguments import Parser, add_selection, selected, unmatched
 from kernelwatch.run.group import measure
 from kernelwatch.system import machine

@@ -25,10 +25,10 @@ from kernelwatch.comparison.linking import architecture
 from kernelwatch.emulator import KINDS, Counts, Tally
 from kernelwatch.emulator.build import headers_beside
 from kernelwatch.extras.nsight import profiler
-from kernelwatch.plan.cells import COUNTED, Cell, check_described
+from kernelwatch.plan.cells import COUNTED, Cell
 from kernelwatch.plan.package import Absent, NotHere, Package
 from kernelwatch.plan.problem import dtypes, label
-from kernelwatch.plan.project import Project, import_package
+from kernelwatch.plan.project import Project, check_described, import_package
 from kernelwatch.report.arguments import Output, Parser
 from kernelwatch.system.errors import ToolMissing, UserError
 from kernelwatch.system.files import replace_lines

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 
 from kernelwatch.analysis import compiled
 from kernelwatch.comparison.paired import controls_of
-from kernelwatch.plan.cells import Cell, check_described, rungs, timed
-from kernelwatch.plan.project import Project
+from kernelwatch.plan.cells import Cell, rungs, timed
+from kernelwatch.plan.project import Project, check_described
 from kernelwatch.system.errors import UserError
 
 

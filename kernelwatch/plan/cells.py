@@ -1,13 +1,11 @@
 """Plans the cells of a problem: one rung or reference line, for one type, at one shape, in one cache state."""
 
 import re
-from collections.abc import Collection
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from kernelwatch.plan.problem import Problem, Rung, Shape, label
 from kernelwatch.plan.project import Project
-from kernelwatch.system.errors import UserError
 
 CACHES = ("cold", "hot")
 COUNTED = "counted"  # takes the place of a cache state on the emulator, which has no caches
@@ -166,12 +164,3 @@ def timed(project: Project, *, quick: bool = False, only: str = "") -> list[Cell
         for device in ("gpu", "cpu")
         for cell in plan(problem, device, quick=quick, only=only)
     ]
-
-
-def check_described(project: Project, of: Collection[object]) -> None:
-    """Raises: UserError if a project describes nothing. `of`: its cells or rungs, of which there should be some."""
-    if not of:
-        raise UserError(
-            f"nothing is measured yet: {project.here} describes no cell; fill in a Problem with rungs and shapes in "
-            f"`problems` of its Project, and its suite in {project.here.parent}"
-        )
