@@ -3,12 +3,14 @@
 import json
 import math
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from kernelwatch.api.result import Compared, Measured
 from kernelwatch.api.statistics import pooled
+from kernelwatch.commands import measure as command
 from lab import harnesses
 from tests.repositories import ROOT
 
@@ -43,10 +45,29 @@ def test_a_comparison_in_a_terminal() -> None:
     a, b = result(name="old"), result(name="new", seconds=1e-6, interval=(1e-6, 1e-6), warnings=("it waits",))
     found = Compared(a, b, 0.5, (0.49, 0.51), "faster", "", 0.01, (0.5, 0.5, 0.5, 0.5))
     shown = repr(found)
-    assert shown.startswith("new against old\n  verdict  faster\n  change   -50.0 % (-51.0..-49.0 %) in 4 turns\n")
+    assert shown.startswith(
+        "new against old\n  verdict        faster\n  change         -50.0 % (-51.0..-49.0 %) in 4 turns\n"
+    )
+    assert re.search(r"^  a \(base\): old  +2 us .*\n  b: new  +1 us ", shown, re.MULTILINE)
     assert "warning: b (new): it waits" in shown
     unknown = Compared(a, b, math.nan, (0.0, math.inf), "cannot tell", "only 1 of at least 4 turns", math.inf, (1.0,))
-    assert "change   unknown in 1 turns" in repr(unknown)
+    assert "change         unknown in 1 turns" in repr(unknown)
+
+
+def test_the_command_line_tells_both_in_the_order_in_which_they_were_asked(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """Two functions may have one name."""
+    monkeypatch.chdir(tmp_path)
+    for name, count in (("new", 20_000), ("old", 10)):
+        Path(f"{name}.py").write_text(f"def f():\n    return sum(range({count}))\n")
+    command.main("measure", ["new.py:f", "--against", "old.py:f", "--seconds", "0.05"])
+    told = capsys.readouterr().out
+    assert re.search(r"^  measured: f  +\d\S* [mu]s .*\n  base: f  +\d\S* [mun]s ", told, re.MULTILINE), told
+    swapped = Compared(
+        result(name="old"), result(name="new", warnings=("hot",)), 0.5, (0.4, 0.6), "faster", "", 0.1, ()
+    )
+    assert swapped.as_asked().endswith("\n  warning: measured (new): hot")
 
 
 def test_a_result_in_a_notebook_is_no_markup_of_others() -> None:

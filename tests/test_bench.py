@@ -322,13 +322,17 @@ print(json.dumps(said))
 """
 IMPOSSIBLE = {
     ("--worktree", "transpose/warp"): "scripts/bench: no rung transpose/warp; the ladder has vector_add/elementwise, ",
-    ("HEAD..HEAD", "--no-gate", "--quick"): "scripts/bench: no commits in HEAD..HEAD",
+    (
+        "HEAD..HEAD",
+        "--no-gate",
+        "--quick",
+    ): "scripts/bench: no commits in HEAD..HEAD: it begins and ends at one commit\n",
     ("no-such-branch", "--quick"): "scripts/bench: git rev-list --first-parent no-such-branch --: fatal: bad revision",
     ("--no-gate", "--only", "c_blocked"): "usage: scripts/bench ",
     ("--shape", "256x256"): "usage: scripts/bench ",
-    ("HEAD..HEAD",): "scripts/bench: no commits in HEAD..HEAD",
+    ("HEAD..HEAD",): "scripts/bench: no commits in HEAD..HEAD: it begins and ends at one commit\n",
     ("no-such-branch",): "scripts/bench: git rev-list --first-parent no-such-branch --: fatal: bad revision",
-    ("--quick", "--no-gate", "--only", "nonsense"): "scripts/bench: no cell matches 'nonsense'; noth",
+    ("--quick", "--no-gate", "--only", "nonsense"): "scripts/bench: no cell matches 'nonsense'; one is ",
     ("--changed",): "usage: scripts/bench ",
 }
 

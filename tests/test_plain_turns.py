@@ -255,6 +255,8 @@ def test_what_cannot_be_compared_is_no_verdict(plain: Plain) -> None:
     assert "kernelwatch link: no range of commits nobody..HEAD: fatal: bad revision" in said
     said = plain.run("link", f"{same}..{first}", code=CANNOT)
     assert f"no commits in {same}..{first}: it ends before it begins" in said
+    said = plain.run("link", f"{same}..{same}", code=CANNOT)
+    assert f"no commits in {same}..{same}: it begins and ends at one commit" in said
     done = plain.project.run(sys.executable, "-m", "kernelwatch", "versus", first, same, PYTHONPATH=str(plain.engine))
     assert done.returncode == CANNOT
     assert "holds one version of the project" in done.stderr

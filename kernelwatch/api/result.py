@@ -3,6 +3,7 @@
 import html
 import math
 import statistics
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -152,29 +153,42 @@ class Compared:
     @property
     def warnings(self) -> tuple[str, ...]:
         """The warnings of both, each with its side and the name of the callable."""
-        return tuple(
-            f"{side} ({one.name}): {text}" for side, one in (("a", self.a), ("b", self.b)) for text in one.warnings
-        )
+        return _warnings({"a": self.a, "b": self.b})
 
     def rows(self) -> dict[str, str]:
         """The figures as text, by what they are."""
+        return self._rows({"a (base)": self.a, "b": self.b})
+
+    def as_asked(self) -> str:
+        """The result as text for who named `b` first and then `a`, as the command line does."""
+        sides = {"measured": self.b, "base": self.a}
+        return _text(self._title, self._rows(sides), _warnings(sides))
+
+    def _rows(self, sides: Mapping[str, Measured]) -> dict[str, str]:
         low, high = self.interval
         known = math.isfinite(high)
         change = f"{change_text(self.ratio - 1)} ({bounds_text(low - 1, high - 1)})" if known else "unknown"
         return {
             "verdict": self.verdict + (f": {self.why}" if self.why else ""),
             "change": f"{change} in {len(self.samples)} {'processes' if self.b.processes > 1 else 'turns'}",
-            f"a: {self.a.name}": f"{self.a.rows()['time']}",
-            f"b: {self.b.name}": f"{self.b.rows()['time']}",
+            **{f"{side}: {one.name}": one.rows()["time"] for side, one in sides.items()},
             "device": self.b.rows()["device"],
             "how": f"{self.b.cache}, {METHODS[self.b.method]}",
         }
 
+    @property
+    def _title(self) -> str:
+        return f"{self.b.name} against {self.a.name}"
+
     def __repr__(self) -> str:
-        return _text(f"{self.b.name} against {self.a.name}", self.rows(), self.warnings)
+        return _text(self._title, self.rows(), self.warnings)
 
     def _repr_html_(self) -> str:
-        return _html(f"{self.b.name} against {self.a.name}", self.rows(), self.warnings)
+        return _html(self._title, self.rows(), self.warnings)
+
+
+def _warnings(sides: Mapping[str, Measured]) -> tuple[str, ...]:
+    return tuple(f"{side} ({one.name}): {text}" for side, one in sides.items() for text in one.warnings)
 
 
 def _interval_text(seconds: float, interval: tuple[float, float]) -> str:

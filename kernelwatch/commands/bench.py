@@ -27,8 +27,17 @@ from kernelwatch.comparison.paired import Side
 from kernelwatch.comparison.verdict import Report, compare
 from kernelwatch.plan import beside
 from kernelwatch.plan.build import tree_of_checkout, tree_of_commit
+from kernelwatch.plan.cells import timed
 from kernelwatch.plan.project import Project
-from kernelwatch.report.arguments import Output, Parser, add_selection, regular_expression, selected, stop_on_signals
+from kernelwatch.report.arguments import (
+    Output,
+    Parser,
+    add_selection,
+    regular_expression,
+    selected,
+    stop_on_signals,
+    unmatched,
+)
 from kernelwatch.system import lifeline
 from kernelwatch.system.errors import UserError
 
@@ -65,7 +74,8 @@ def worktree(project: Project, arguments: argparse.Namespace, console: Console) 
         raise UserError(f"no rung {arguments.worktree}; the ladder has {', '.join(names)}")
     only, every = selected(arguments), {name: project.op(op).rung(rung).types for name, (op, _, rung) in names.items()}
     if not cells_of(project, every, only):
-        by_pattern(project, only, ())  # which refuses what matches no figure either
+        # It refuses what matches no figure either.
+        by_pattern(project, only, (), unmatched(arguments, timed(project)))
     with tempfile.TemporaryDirectory(prefix="kernelwatch-") as folder:
         head = Side("HEAD", tree_of_commit(project, "HEAD", Path(folder, "HEAD")))
         tree = Side("tree", tree_of_checkout(project, Path(folder, "tree")))
@@ -79,7 +89,7 @@ def worktree(project: Project, arguments: argparse.Namespace, console: Console) 
             )
             return choose(project, cells, {arguments.worktree}, differ.rungs)
 
-        report = Report(project, head, tree, "the dirty tree against HEAD", only, exact_only=arguments.exact)
+        report = Report(project, head, tree, "the dirty tree against HEAD", only, arguments.exact, arguments.details)
         report.notes += filter(None, [beside.note(project.here.parent)])
         return versus.finish(report, partial(compare, report, choose_from, WORKTREE_BUDGET_S, None), console)
 
@@ -139,6 +149,9 @@ def parsed(prog: str, arguments: list[str] | None = None) -> argparse.Namespace:
     dirty.add_argument(
         "--exact", action="store_true", help="with --worktree: time nothing, judge by the exact figures alone"
     )
+    dirty.add_argument(
+        "--details", action="store_true", help="with --worktree: show each figure of new rungs, however many there are"
+    )
     add_selection(parser, "only some cells, with --quick or --worktree")
     found = parser.parse_args(arguments)
     if found.changed and found.range == parser.get_default("range"):
@@ -147,6 +160,8 @@ def parsed(prog: str, arguments: list[str] | None = None) -> argparse.Namespace:
         parser.error(
             "--exact needs --worktree; a run measures what --bench chooses, such as --bench '^(static|access)'"
         )
+    if found.details and found.worktree is None:
+        parser.error("--details needs --worktree: it is about the table of new rungs")
     if found.cluster and (found.quick or found.worktree is not None):
         parser.error("--cluster measures commits for the history: without --quick and --worktree")
     if selected(found) and not found.quick and found.worktree is None:

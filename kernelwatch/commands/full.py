@@ -14,6 +14,7 @@ import time
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -30,6 +31,7 @@ from kernelwatch.commands.confirming import (
     untried,
 )
 from kernelwatch.commands.gate import gate
+from kernelwatch.commands.link import check_range
 from kernelwatch.commands.phases import Phases
 from kernelwatch.commands.publishing import QUICK, check_plugin, configuration, have_results, publish
 from kernelwatch.commands.shown import (
@@ -47,9 +49,10 @@ from kernelwatch.commands.shown import (
 )
 from kernelwatch.commands.watching import run_asv
 from kernelwatch.comparison.confirm import Flag
-from kernelwatch.plan.cells import plan
+from kernelwatch.plan import project as plan_project
+from kernelwatch.plan.cells import Cell, plan
 from kernelwatch.plan.project import Project
-from kernelwatch.report.arguments import selected
+from kernelwatch.report.arguments import selected, unmatched
 from kernelwatch.system.errors import UserError
 from kernelwatch.system.git import commits as commits_of
 from kernelwatch.system.git import git, resolve
@@ -123,28 +126,22 @@ def commits_in(project: Project, range: str, changed: Sequence[str] = ()) -> lis
     """The commits of a range as git tells them, the newest first. Raises: UserError if there are none."""
     resolve(project.root, "HEAD")  # in a repository without a commit, no range is wrong
     found = commits_of(project.root, range, changed)
-    if not found:
-        raise UserError(f"no commits in {range}")
+    check_range(range, found, partial(resolve, project.root))
     return found
 
 
 def _asked(project: Project, arguments: argparse.Namespace) -> list[str]:
     """The commits to measure, the newest first. Raises: UserError if there are none, or no cells."""
     commits = commits_in(project, arguments.range, project.pathspecs() if arguments.changed else ())
-    only = selected(arguments)
-    if not _has_cells(project, arguments.quick, only):
-        raise UserError(f"no cell matches {only!r}; nothing to do")
+    if not _cells(project, arguments.quick, selected(arguments)):
+        raise UserError(unmatched(arguments, _cells(project, arguments.quick)))
     return commits
 
 
 def check_described(project: Project) -> None:
     """Raises: UserError if there is no package to measure, or if the description has no cell of it."""
     project.check()
-    if not _has_cells(project):
-        raise UserError(
-            f"nothing is measured yet: {project.here} describes no cell; fill in a Problem with rungs and shapes in "
-            f"`problems` of its Project, and its suite in {project.here.parent}"
-        )
+    plan_project.check_described(project, _cells(project))
 
 
 def note_uncommitted(project: Project, console: Console) -> None:
@@ -156,10 +153,13 @@ def note_uncommitted(project: Project, console: Console) -> None:
         )
 
 
-def _has_cells(project: Project, quick: bool = False, only: str = "") -> bool:
-    return any(
-        plan(problem, device.name, quick=quick, only=only) for problem in project.problems for device in project.timed
-    )
+def _cells(project: Project, quick: bool = False, only: str = "") -> list[Cell]:
+    return [
+        cell
+        for problem in project.problems
+        for device in project.timed
+        for cell in plan(problem, device.name, quick=quick, only=only)
+    ]
 
 
 def run_full(

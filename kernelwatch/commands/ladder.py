@@ -53,6 +53,8 @@ def add_arguments(parser: argparse.ArgumentParser, project: Project) -> None:
 def recorded(project: Project, machine: str | None, commit: str) -> list[Path]:
     """The matching sidecars, the newest last. Raises: UserError if there are none."""
     paths = [path for path in records.sidecars(project.results, machine) if path.name.startswith(commit)]
+    if not paths and (lost := _lost(project, machine, commit)):
+        raise UserError("\n".join(map(_lost_text, lost)))
     if not paths:
         known = sorted({path.parent.name for path in records.sidecars(project.results)})
         raise UserError(
@@ -60,6 +62,27 @@ def recorded(project: Project, machine: str | None, commit: str) -> list[Path]:
             "the command bench measures"
         )
     return paths
+
+
+def _lost(project: Project, machine: str | None, commit: str) -> list[Path]:
+    """The matching sidecars that should be there, since asv has results of this engine's series beside them."""
+    found = {
+        path: names for path, names in records.lost(project.results, machine).items() if path.name.startswith(commit)
+    }
+    if not found:
+        return []
+    from kernelwatch.publish import benchmarks, plain  # here, since they import asv
+
+    judged = benchmarks.judged_in(project.results)
+    own = {name for name, what in judged.items() if what not in ("", plain.JUDGED)}
+    return [path for path, names in found.items() if names & own]
+
+
+def _lost_text(path: Path) -> str:
+    return (
+        f"{path} is missing, so that {path.name.partition('-')[0]} is not shown; restore it, or measure this commit "
+        "again (bench --all --again)"
+    )
 
 
 def _record(project: Project, arguments: argparse.Namespace) -> tuple[Record, list[str]]:
@@ -73,9 +96,14 @@ def _record(project: Project, arguments: argparse.Namespace) -> tuple[Record, li
     devices = chosen or [device.name for device in project.timed]
     groups = {f"{op} {device}" for op in arguments.op or (project.ops if chosen else ()) for device in devices}
     if not any(groups & set(records.read(path).facts) for path in reversed(paths[-RECENT:])):
-        return records.newest(paths, renamed=project.renamed)
+        groups = set()
     record, notes = records.newest(paths, groups, project.renamed)
-    if not paths[-1].name.startswith(record.commit):
+    shown = [
+        path for path in paths if (path.parent.name, path.name.partition("-")[0]) == (record.machine, record.commit)
+    ]
+    lost = _lost(project, arguments.machine, arguments.commit)
+    notes += [_lost_text(path) for path in lost if shown and records.is_newer(path, shown[-1])]
+    if groups and not paths[-1].name.startswith(record.commit):
         what = ", ".join(arguments.op) or "some op"
         did = "compiled" if arguments.arch else f"timed{_on(arguments)}"
         notes.append(f"{what} was last {did} at {record.commit}; there are newer records without it")

@@ -38,8 +38,8 @@ from kernelwatch.history import decisions, links
 from kernelwatch.history.links import ENVIRONMENT, NOT_ASKED, NOT_HERE, UNDIRECTED, Session
 from kernelwatch.plan import beside, interpreters
 from kernelwatch.plan.cells import Cell
-from kernelwatch.plan.project import CONFIGURATION, Project
-from kernelwatch.report.arguments import Output, Parser, add_selection, selected, stop_on_signals
+from kernelwatch.plan.project import CONFIGURATION, Project, check_described
+from kernelwatch.report.arguments import Output, Parser, add_selection, selected, stop_on_signals, unmatched
 from kernelwatch.report.texts import change_text
 from kernelwatch.system import lifeline
 from kernelwatch.system.errors import UserError
@@ -64,14 +64,11 @@ def run(project: Project, arguments: argparse.Namespace, console: Console, fleet
     paths, named = (arguments.paths, []) if arguments.paths else (project.launch_paths(), project.named_files())
     commits = commits_of(project.root, arguments.range, paths, named)
     check_range(arguments.range, commits, partial(resolve, project.root))
-    for path in arguments.paths if commits else ():
+    for path in arguments.paths:
         if not git(project.root, "rev-list", "-n", "1", commits[0], "--", path):
             raise UserError(f"no commit up to {commits[0][:8]} has the file or folder {path} (--path)")
     pairs = linking.pairs_of(project, commits)
-    devices = [arguments.device] if arguments.device else list(linking.NARROW)
-    asked = linking.asked_of(project, selected(arguments), devices)
-    if not asked:
-        raise UserError("no cell that is timed matches what was asked for")
+    asked = asked_of(project, arguments)
     lacking = len(pairs) < len(commits) and git(project.root, "rev-parse", "--is-shallow-repository") == "true"
     if lacking:
         console.print(
@@ -117,18 +114,31 @@ def run(project: Project, arguments: argparse.Namespace, console: Console, fleet
     fresh = (links.without(_only(project, one, asked), accepted, project.renamed) for one in sessions)
     told = [*earlier, *fresh]
     found = sorted(told, key=lambda session: order[session.after])
-    code = _told(project, arguments, machines, found, console, commits[0] if commits else "HEAD")
+    code = _told(project, arguments, machines, found, console, commits[0])
     left = {*pairs} - {(one.before, one.after) for one in found}  # a limit was over
     return code or (2 if lacking or left else 0)
 
 
 def check_range(range: str, commits: Sequence[str], hash_of: Callable[[str], str]) -> None:
-    """Raises: UserError if a range between two commits has none, since it ends before it begins. One that begins and
-    ends at the same commit may be what a script finds if there is nothing new."""
+    """Raises: UserError if a range has no commits. `hash_of`: the full hash of a commit by its name."""
     first, dots, last = range.partition("..")
-    is_empty = not commits and dots and not last.startswith(".")
+    last = last.removeprefix(".")
+    is_empty = not commits and dots
     if is_empty and hash_of(first or "HEAD") != hash_of(last or "HEAD"):
         raise UserError(f"no commits in {range}: it ends before it begins")
+    if not commits:
+        raise UserError(f"no commits in {range}{': it begins and ends at one commit' if dots else ''}")
+
+
+def asked_of(project: Project, arguments: argparse.Namespace) -> list[Cell]:
+    """The cells that may be linked and were asked for. Raises: UserError if there are none."""
+    devices = [arguments.device] if arguments.device else list(linking.NARROW)
+    asked = linking.asked_of(project, selected(arguments), devices)
+    if not asked:
+        check_described(project, linking.asked_of(project))
+        every = linking.asked_of(project, devices=devices)
+        raise UserError(unmatched(arguments, every) or f"no cell is timed on the {arguments.device.upper()}")
+    return asked
 
 
 def _only(project: Project, session: Session, asked: Sequence[Cell]) -> Session:
@@ -176,10 +186,7 @@ def environments(project: Project, arguments: argparse.Namespace, console: Conso
     project.check()
     machine = machine_name()
     sha = resolve(project.root, arguments.range.removesuffix("^!"))
-    devices = [arguments.device] if arguments.device else list(linking.NARROW)
-    asked = linking.asked_of(project, selected(arguments), devices)
-    if not asked:
-        raise UserError("no cell that is timed matches what was asked for")
+    asked = asked_of(project, arguments)
     with (
         status(console, "making the environments ...") as tell,
         tempfile.TemporaryDirectory(prefix="kernelwatch-") as folder,

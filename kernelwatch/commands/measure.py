@@ -101,7 +101,9 @@ def main(prog: str, arguments: list[str] | None = None) -> int:
     parser = Parser(prog, __doc__)
     parser.add_argument("function", metavar="MODULE:FUNCTION", help="the function")
     parser.add_argument("--args", metavar="FUNCTION", help="what makes its arguments, in the same module or another")
-    parser.add_argument("--against", metavar="MODULE:FUNCTION", help="a function to compare it with, in turns")
+    parser.add_argument(
+        "--against", metavar="MODULE:FUNCTION", help="a function to compare it with, in turns: the base"
+    )
     parser.add_argument("--flops", type=_positive, help="operations of a call")
     parser.add_argument("--bytes", type=int, help="bytes that a call moves (default: each array once)")
     parser.add_argument("--cache", choices=CACHES, default="cold", help="where the arrays are (default: cold)")
@@ -135,7 +137,10 @@ def main(prog: str, arguments: list[str] | None = None) -> int:
             f"nothing was measured: a module or function of these calls sys.exit({ended.code!r}); a script needs "
             "`if __name__ == '__main__':` before what it runs"
         ) from None
-    print(json.dumps(document(result, code), default=str) if parsed.json else result)
+    if parsed.json:
+        print(json.dumps(document(result, code), default=str))
+    else:
+        print(result.as_asked() if isinstance(result, Compared) else result)
     return code
 
 

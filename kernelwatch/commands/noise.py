@@ -13,6 +13,7 @@ Exit code: 0; 2 if a cell failed, which is left out.
 
 import json
 import os
+import re
 import statistics
 import subprocess
 import sys
@@ -24,8 +25,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from kernelwatch.asv.machine_names import machine_name
-from kernelwatch.plan.project import Project
-from kernelwatch.report.arguments import Parser, add_selection, selected
+from kernelwatch.plan.cells import plan
+from kernelwatch.plan.project import Project, check_described
+from kernelwatch.report.arguments import Parser, add_selection, selected, unmatched
 from kernelwatch.run.group import measure
 from kernelwatch.system import machine
 from kernelwatch.system.errors import UserError
@@ -213,7 +215,12 @@ def main(project: Project, prog: str, arguments: list[str] | None = None) -> int
         parser.error(f"--neighbors takes an even number of --runs, half of them alone; got {parsed.runs}")
     if parsed.runs < 2:
         parser.error(f"--runs must be at least 2, to differ; got {parsed.runs}")
-    own = _Runs(project, parsed.op or list(project.ops), selected(parsed))
+    ops, only = parsed.op or list(project.ops), selected(parsed)
+    cells = [cell for op in ops for cell in plan(project.op(op), "gpu")]
+    check_described(project, project.rungs())
+    if cells and not any(re.search(only, cell.key) for cell in cells):
+        raise UserError(unmatched(parsed, cells))
+    own = _Runs(project, ops, only)
     if parsed.neighbors:
         return _neighbors(project, own, parsed.runs // 2)
     path = project.results / machine_name() / "noise.jsonl"

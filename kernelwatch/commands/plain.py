@@ -129,7 +129,7 @@ def link(arguments: argparse.Namespace, console: Console) -> int:
     fresh = (links.without(each, accepted) for each in sessions)
     found = sorted([*earlier, *fresh], key=lambda session: commits.index(session.after))
     if arguments.no_publish:
-        line = list(reversed(repo.get_hashes_from_range(commits[-1]))) if commits else []
+        line = list(reversed(repo.get_hashes_from_range(commits[-1])))
         standing = standing_along(found, line, console)
     else:
         standing = _published(conf, folder.name, found, console)

@@ -28,7 +28,7 @@ from kernelwatch.extras.nsight import profiler
 from kernelwatch.plan.cells import COUNTED, Cell
 from kernelwatch.plan.package import Absent, NotHere, Package
 from kernelwatch.plan.problem import dtypes, label
-from kernelwatch.plan.project import Project, import_package
+from kernelwatch.plan.project import Project, check_described, import_package
 from kernelwatch.report.arguments import Output, Parser
 from kernelwatch.system.errors import ToolMissing, UserError
 from kernelwatch.system.files import replace_lines
@@ -293,6 +293,9 @@ def chosen(profiler: Profiler, arguments: argparse.Namespace) -> list[Cell]:
     project = profiler.project
     problems = [project.op(arguments.op)] if arguments.op else project.problems
     cells = [cell for problem in problems for cell in plan(problem)]
+    if not cells and not arguments.rung:
+        every = f"{', '.join(problem.name for problem in problems)} {'has' if len(problems) == 1 else 'have'}"
+        raise UserError(f"nothing can be counted: {every} no rung of a CUDA source")
     if not arguments.rung:
         return cells
     problem = project.op(arguments.op)
@@ -381,6 +384,7 @@ def main(project: Project, prog: str, arguments: list[str] | None = None) -> int
     parsed = parser.parse_args(arguments)
     if parsed.op and "/" in parsed.op and not parsed.rung:
         parsed.op, parsed.rung = parsed.op.split("/", 1)
+    check_described(project, project.rungs())
     if parsed.op and parsed.op not in project.ops:
         parser.error(f"no op {parsed.op}; there are {', '.join(project.ops)}")
     profiler = Profiler(project, import_package(project, str(project.repository)))

@@ -3,8 +3,9 @@ between a commit and an environment; or find the commit, or the package, that ca
 
 Exit code: 0, no change or better; 1, worse; 2, undecided, or a cell of HEAD fails; 130, interrupted. A rung that is
 launched differently is undecided if it cannot be timed here, unless --exact leaves time out of account and its exact
-figures were compared. A rung, type or figure that is gone is undecided. What is worse as a commit between BASE and HEAD
-announces (Perf-Expected), or as someone accepted it on this machine (kernelwatch accept), is told and is not worse.
+figures were compared. A rung, type or figure that is gone is undecided, and so is a new rung that ran nowhere. What is
+worse as a commit between BASE and HEAD announces (Perf-Expected), or as someone accepted it on this machine
+(kernelwatch accept), is told and is not worse.
 """
 
 import argparse
@@ -35,7 +36,7 @@ from kernelwatch.plan.project import Project
 from kernelwatch.report import comparison as report_text
 from kernelwatch.report import crossed as crossed_text
 from kernelwatch.report import documents
-from kernelwatch.report.arguments import Output, Parser, add_selection, selected, stop_on_signals
+from kernelwatch.report.arguments import Output, Parser, add_selection, selected, stop_on_signals, unmatched
 from kernelwatch.system.files import write_whole
 from kernelwatch.system.git import resolve
 from kernelwatch.system.waiting import status
@@ -59,7 +60,7 @@ def versus(project: Project, arguments: argparse.Namespace, console: Console) ->
         what = f"BASE = {names[0]} ({shas[0][:8]}), HEAD = {names[1]} ({shas[1][:8]})"
         machine = machine_name()
         said = consents.between(project, machine, *shas)
-        report = Report(project, base, head, what, exact_only=arguments.exact, consents=said)
+        report = Report(project, base, head, what, exact_only=arguments.exact, details=arguments.details, consents=said)
         report.notes += filter(None, [beside.note(project.here.parent)])
         if shas[0] == shas[1]:
             report.notes.append("both are one commit; HEAD~1 is the one before, --worktree of bench measures edits")
@@ -67,7 +68,7 @@ def versus(project: Project, arguments: argparse.Namespace, console: Console) ->
         def choose_from(differ: Changes) -> Choice | None:
             if arguments.all:
                 return choose(project, timed(project), set(project.rungs()), differ.rungs)
-            return by_pattern(project, only, differ.rungs) if only else None
+            return by_pattern(project, only, differ.rungs, unmatched(arguments, timed(project))) if only else None
 
         began: dict[int, float] = {}  # by the turns before it, when a turn began
 
@@ -98,7 +99,7 @@ def environments(project: Project, arguments: argparse.Namespace, console: Conso
     names, shas = arguments.commits, [resolve(project.root, name) for name in arguments.commits]
     with status(console, "making the environments ...") as tell:
         both = [interpreters.interpreter(text, tell) for text in arguments.env]
-    choice = _in_environments(project, selected(arguments))
+    choice = _in_environments(project, arguments)
     with tempfile.TemporaryDirectory(prefix="kernelwatch-") as folder:
         if len(shas) == 2:
             return _crossed(project, arguments, both, shas, choice, Path(folder), console)
@@ -113,12 +114,12 @@ def environments(project: Project, arguments: argparse.Namespace, console: Conso
         return finish(report, work, console, arguments.markdown, arguments.comment)
 
 
-def _in_environments(project: Project, only: str) -> Choice:
-    """The cells that environments measure: all, or those that a regular expression matches."""
-    cells = timed(project)
+def _in_environments(project: Project, arguments: argparse.Namespace) -> Choice:
+    """The cells that environments measure: all, or those that are chosen."""
+    cells, only = timed(project), selected(arguments)
     if not only:
         return Choice(cells, {}, set(project.rungs()))
-    choice = by_pattern(project, only, project.rungs())
+    choice = by_pattern(project, only, project.rungs(), unmatched(arguments, cells))
     return replace(choice, cells=[cell for cell in cells if re.search(only, cell.key)])
 
 
@@ -174,7 +175,14 @@ def _find(project: Project, arguments: argparse.Namespace, console: Console) -> 
     """Find the commit, or the package, that caused a change."""
     budget_s, within = arguments.budget, arguments.within
     if not arguments.env:
-        return bisect.find(project, arguments.find, arguments.commits[0], budget_s, within, console)
+        range = arguments.commits[0]
+        try:
+            return bisect.find(project, arguments.find, range, budget_s, within, console)
+        except bisect.NoCommits:
+            from kernelwatch.commands.link import check_range  # here, since it imports asv
+
+            check_range(range, (), partial(resolve, project.root))
+            raise
     project.check()
     commit = resolve(project.root, arguments.commits[0]) if arguments.commits else ""
     return packages.find(project, arguments.find, arguments.env, commit, budget_s, within, console)
@@ -221,6 +229,7 @@ def main(project: Project, prog: str, arguments: list[str] | None = None) -> int
         action="store_true",
         help="time nothing, and judge by compile-time figures and counted accesses alone",
     )
+    parser.add_argument("--details", action="store_true", help="show each figure of new rungs, however many there are")
     parser.add_argument(
         "--env",
         nargs=2,

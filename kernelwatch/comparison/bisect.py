@@ -58,6 +58,10 @@ class Commit:
         return git(self.project.root, "log", "-1", "--format=%h %s", self.sha)
 
 
+class NoCommits(UserError):
+    """There is no commit in a range."""
+
+
 def first_bad(count: int, judge: Callable[[int], str]) -> tuple[int, int, list[int]]:
     """Search commits 0 (good) to `count` - 1 (bad). Returns the last good one, the first one that is certainly bad, and
     those between them that could not be judged. `judge(at)`: "good", "bad" or "cannot tell"."""
@@ -194,11 +198,11 @@ def _judge(
 
 
 def _range(root: Path, text: str) -> list[str]:
-    """GOOD and the first-parent commits after it up to BAD, oldest first. Raises: UserError if there are none."""
+    """GOOD and the first-parent commits after it up to BAD, oldest first. Raises: NoCommits; UserError."""
     good, bad = (resolve(root, part or "HEAD") for part in re.split(r"\.{2,3}", text, maxsplit=1))
     after = git(root, "rev-list", "--first-parent", "--reverse", f"{good}..{bad}").splitlines()
     if not after:
-        raise UserError(f"no commits in {text}")
+        raise NoCommits(f"no commits in {text}")
     if git(root, "rev-parse", f"{after[0]}^") != good:
         raise UserError(f"{text}: {good[:8]} is not a first-parent ancestor of {bad[:8]}")
     return [good, *after]
@@ -221,7 +225,8 @@ def _distinct(commits: list[Commit], of: Cell | ExactSeries, rung: str) -> list[
 
 
 def find(project: Project, name: str, range: str, budget_s: float, within: float | None, console: Console) -> int:
-    """Print the first bad commit of a range and return 0, or print why there is none and return 2."""
+    """Print the first bad commit of a range and return 0, or print why there is none and return 2. Raises: NoCommits;
+    UserError."""
     of = what(project, name)
     rung = of.rung if isinstance(of, ExactSeries) else of.name
     with tempfile.TemporaryDirectory(prefix="kernelwatch-") as folder:

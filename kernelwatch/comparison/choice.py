@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from kernelwatch.analysis import compiled
 from kernelwatch.comparison.paired import controls_of
 from kernelwatch.plan.cells import Cell, rungs, timed
-from kernelwatch.plan.project import Project
+from kernelwatch.plan.project import Project, check_described
 from kernelwatch.system.errors import UserError
 
 
@@ -89,12 +89,14 @@ def before_in_ladder(project: Project, name: str) -> str:
     return names[-1]
 
 
-def by_pattern(project: Project, pattern: str, changed: Iterable[str]) -> Choice:
+def by_pattern(project: Project, pattern: str, changed: Iterable[str], unmatched: str = "") -> Choice:
     """The cells whose keys match, with the exact figures of their rungs and of the compilation targets that match.
-    Raises: UserError if there are none."""
+    Raises: UserError if there are none, which says `unmatched`."""
     every = timed(project)
+    check_described(project, project.rungs())
     cells = [cell for cell in every if re.search(pattern, cell.key)]
     targets = [target for problem in project.problems for target in compiled.plan(problem, pattern)]
     if not cells and not targets:
-        raise UserError(f"no cell matches {pattern!r}; one is named like {every[0].key!r}")
+        example = f"; one is named like {every[0].key!r}" if every else ", since no suite times any"
+        raise UserError(unmatched or f"no cell matches {pattern!r}{example}")
     return choose(project, cells, {cell.name for cell in [*cells, *targets]}, changed)

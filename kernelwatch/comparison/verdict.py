@@ -29,7 +29,8 @@ WITHOUT_RATIO = ("n/a", "gone", "new", "repaired")  # of which one side has no t
 @dataclass
 class Report:
     """The result of a comparison. It is filled step by step, so that it can be printed after an interrupt. `what`: both
-    sides in one line; `only`: a regular expression that chooses the cells to time; `exact_only`: time nothing."""
+    sides in one line; `only`: a regular expression that chooses the cells to time; `exact_only`: time nothing;
+    `details`: show each figure of new rungs, however many there are."""
 
     project: Project
     base: Side
@@ -37,6 +38,7 @@ class Report:
     what: str
     only: str = ""
     exact_only: bool = False
+    details: bool = False
     notes: list[str] = field(default_factory=list)
     compared: int = 0  # exact figures
     figured: set[str] = field(default_factory=set)  # rungs with exact figures on both sides
@@ -49,6 +51,7 @@ class Report:
     missing: dict[str, str] = field(default_factory=dict)  # exact figures -> why this machine lacks them
     untimed: dict[str, str] = field(default_factory=dict)  # changed rung -> why it was not timed
     new: dict[str, str] = field(default_factory=dict)  # rung that only the second side has -> the rung before it
+    unseen: dict[str, str] = field(default_factory=dict)  # new rung that nothing looked at -> why it was not timed
     gone: list[str] = field(default_factory=list)  # rungs that only the first side has
     decided: dict[str, str] = field(default_factory=dict)  # changed file that no cell measures -> what it decides
     differences: list[Difference] = field(default_factory=list)
@@ -116,6 +119,9 @@ class Report:
         if left:
             verb = "its launch differs, and was" if len(left) == 1 else "their launches differ, and were"
             reasons.append(f"{some(left)}: {verb} not judged ({self.untimed[left[0]]})")
+        if self.unseen:
+            verb = "is new, and was" if len(self.unseen) == 1 else "are new, and were"
+            reasons.append(f"{some(self.unseen)}: {verb} not looked at ({next(iter(self.unseen.values()))})")
         for rung, why, types in self._unjudged(asked=True):
             reasons.append(f"{rung} {', '.join(types)}: its launch differs, and was not judged ({why})")
         reasons += [
@@ -282,6 +288,9 @@ def compare(
         report.comparison = Comparison(project, base, head, choice.cells, choice.controls, within, report.changed)
         report.comparison.run(budget_s, tell)
     report.untimed = _untimed(report, timed)
+    named = {cell.name for cell in choice.cells}
+    new = [rung for rung in report.new if rung in named or whole_choice or not named]
+    report.unseen = _unseen(report, new)
     report.unjudged = _unjudged_types(report, "no suite here times it" if whole_choice else NOT_ASKED)
 
 
@@ -398,6 +407,16 @@ def _untimed(report: Report, timed: list[str]) -> dict[str, str]:
             why = "times were not asked for" if report.exact_only else "no suite here times it"
             untimed[rung] = verdicts[0].why if verdicts else why
     return untimed
+
+
+def _unseen(report: Report, new: list[str]) -> dict[str, str]:
+    """Of some new rungs, those that ran nowhere, each with the reason why it was not timed: neither on a device nor
+    on the emulator, which checks outputs, too. Without times, any exact figure will do."""
+    figures = report.figures or Figures({}, {}, {})
+    seen = set(figures.repeats)
+    if report.exact_only:
+        seen |= {series.rung for series, value in figures.values.items() if is_number(value)}
+    return {rung: why for rung, why in _untimed(report, new).items() if rung not in seen}
 
 
 def _unjudged_types(report: Report, why: str) -> dict[tuple[str, str], str]:

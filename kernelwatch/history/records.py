@@ -268,6 +268,30 @@ def sidecars(results: Path, machine: str | None = None) -> list[Path]:
     return sorted(paths, key=lambda path: (_date(path), path.stat().st_mtime))
 
 
+def lost(results: Path, machine: str | None = None) -> dict[Path, set[str]]:
+    """The sidecars that are missing beside result files, with the series of each. asv's own benchmarks have no sidecar.
+    `machine`: as in `sidecars`."""
+    part = (machine or "").lower()
+    found = {}
+    for path in results.glob("*/*-*.json"):
+        sidecar = path.with_suffix(".facts.jsonl")
+        if part not in path.parent.name.lower() or sidecar.exists():
+            continue
+        try:
+            found[sidecar] = {*json.loads(read_regular(path))["results"]}
+        except (OSError, ValueError, KeyError, TypeError, RecursionError):
+            continue  # asv could not read it either
+    return found
+
+
+def is_newer(path: Path, other: Path) -> bool:
+    """Whether the commit of a sidecar, which may be missing, is newer than that of another one; of two commits of one
+    second, whether its results are."""
+    results = (each.with_name(each.name.replace(".facts.jsonl", ".json")) for each in (path, other))
+    times = [result.stat().st_mtime if result.is_file() else 0.0 for result in results]
+    return (_date(path), times[0]) > (_date(other), times[1])
+
+
 def merged(old: str, new: str) -> str:
     """The text of a sidecar with the groups of two; those of the new one replace the old."""
     groups = {outcomes.group_of(line) for line in new.splitlines()}

@@ -10,7 +10,7 @@ import json
 import pkgutil
 import sys
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import chdir, suppress
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
@@ -222,6 +222,15 @@ class Project:
     def rungs(self) -> list[str]:
         """All rungs, as "op/rung"."""
         return [f"{problem.name}/{rung.name}" for problem in self.problems for rung in problem.rungs]
+
+
+def check_described(project: Project, of: Collection[object]) -> None:
+    """Raises: UserError if a project describes nothing. `of`: its cells or rungs, of which there should be some."""
+    if not of:
+        raise UserError(
+            f"nothing is measured yet: {project.here} describes no cell; fill in a Problem with rungs and shapes in "
+            f"`problems` of its Project, and its suite in {project.here.parent}"
+        )
 
 
 def find_root(start: Path) -> Path:

@@ -3,13 +3,16 @@
 import argparse
 import os
 import re
+import shlex
 import signal
 import sys
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, NoReturn
 
 from rich.console import Console
 
-from kernelwatch.plan.cells import CACHES, selection
+from kernelwatch.plan.cells import CACHES, Cell, selection
+from kernelwatch.plan.problem import label
 from kernelwatch.system.errors import CANNOT
 
 if TYPE_CHECKING:
@@ -79,6 +82,24 @@ def add_selection(parser: argparse.ArgumentParser, what: str) -> None:
 def selected(arguments: argparse.Namespace) -> str:
     """A regular expression that matches the keys of the chosen cells; "" for all."""
     return selection(arguments.only, arguments.shape, arguments.type, arguments.cache)
+
+
+def unmatched(arguments: argparse.Namespace, cells: Sequence[Cell]) -> str:
+    """What to say if none of these cells has been chosen: the options as they were typed, and which values of an option
+    would leave some; "" if there are no cells."""
+    if not cells:
+        return ""
+    plurals = {"shape": "shapes", "type": "types", "cache": "cache states"}
+    given = {name: getattr(arguments, name) for name in ("only", *plurals) if getattr(arguments, name)}
+    typed = " ".join(f"--{name} {shlex.quote(value)}" for name, value in given.items())
+    told = f"no cell matches {repr(given['only']) if [*given] == ['only'] else typed}"
+    for name in (name for name in plurals if name in given):
+        others = selection(**{other: value for other, value in given.items() if other != name})
+        left = [cell for cell in cells if re.search(others, cell.key)]
+        if left:
+            found = dict.fromkeys(label(cell.shape) if name == "shape" else getattr(cell, name) for cell in left)
+            return f"{told}; their {plurals[name]} are {', '.join(found)}"
+    return f"{told}; one is named like {cells[0].key!r}"
 
 
 def stop_on_signals() -> None:

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from rich.console import Console
@@ -10,7 +10,7 @@ from rich.table import Table
 
 from kernelwatch.comparison.exact import Difference, Value
 from kernelwatch.comparison.paired import FALSE_ALARMS, SAME, Judged, Pairs
-from kernelwatch.comparison.verdict import FEW, Report, some
+from kernelwatch.comparison.verdict import FEW, Report, plural, some
 from kernelwatch.plan.problem import label
 from kernelwatch.report import texts
 from kernelwatch.report.rows import by_reason
@@ -45,9 +45,24 @@ def row(pairs: Pairs, judged: Judged, same: str = "", text: Callable[[float], st
     return [*times, change, interval_text(judged), detectable, word]
 
 
-def _new_rows(report: Report) -> list[list[str]]:
-    """The figures of new rungs beside those of the rung before each: times, then exact figures."""
-    rows = []
+@dataclass(frozen=True)
+class _Beside:
+    """A figure of a new rung, and that of the rung before it. `kind`: which figure it is; `place`: where it was
+    taken."""
+
+    kind: str
+    rung: str
+    place: str
+    before: float
+    new: float
+
+    @property
+    def text(self) -> Callable[[float], str]:
+        return texts.time_text if self.kind == TIME else "{:g}".format
+
+
+def _beside(report: Report) -> Iterator[_Beside]:
+    """The figures of new rungs beside those of the rung before each: times, then exact figures that differ."""
     times = {pairs.cell: pairs.seconds(1) for pairs, _ in report.judged()}
     for rung, before in report.new.items():
         if not before:
@@ -56,19 +71,46 @@ def _new_rows(report: Report) -> list[list[str]]:
         for cell, seconds in times.items():
             old = times.get(replace(cell, rung=name), math.nan)
             if cell.name == rung and seconds > 0 and old > 0:
-                where = f"{cell.type} {label(cell.shape)} {cell.cache}"
-                both = texts.time_text(old), texts.time_text(seconds)
-                rows.append(["time", f"{rung} {where}", *both, f"x{seconds / old:.3g}"])
+                yield _Beside(TIME, rung, f"{cell.type} {label(cell.shape)} {cell.cache}", old, seconds)
         values = report.figures.values if report.figures else {}
         for series, value in values.items():
             beside = values.get(replace(series, where=(name, *series.where[1:])))
             if series.rung == rung and isinstance(value, float) and isinstance(beside, float) and value != beside:
-                figure = f"{series.name.rpartition('.track_')[2]} ({series.unit})"
+                kind = f"{series.name.rpartition('.track_')[2]} ({series.unit})"
                 if not (math.isnan(value) or math.isnan(beside)):
-                    rows.append([figure, f"{rung} {' '.join(series.where[1:])}", f"{beside:g}", f"{value:g}", ""])
+                    yield _Beside(kind, rung, " ".join(series.where[1:]), beside, value)
+
+
+def _new_kinds(report: Report) -> list[list[_Beside]]:
+    """The figures of new rungs by the rows of their table: those of a rung and a kind together if there are many."""
+    every = list(_beside(report))
+    if report.details or len(every) <= NEW_MOST:
+        return [[each] for each in every]
+    kinds: dict[tuple[str, str], list[_Beside]] = {}
+    for each in every:
+        kinds.setdefault((each.rung, each.kind), []).append(each)
+    return [*kinds.values()]
+
+
+def _new_rows(report: Report) -> list[list[str]]:
+    rows = []
+    for kind in _new_kinds(report):
+        one = kind[0]
+        is_ratio = (one.kind == TIME or len(kind) > 1) and all(each.before > 0 for each in kind)
+        ratios = [each.new / each.before for each in kind] if is_ratio else []
+        where = f"{one.rung} {_where([each.place for each in kind])}"
+        both = [_range([each.before for each in kind], one.text), _range([each.new for each in kind], one.text)]
+        rows.append([one.kind, where, *both, _range(ratios, "x{:.3g}".format)])
     return rows
 
 
+def _range(values: list[float], text: Callable[[float], str]) -> str:
+    """The least and the greatest of some values; one text if these look the same."""
+    return " to ".join(dict.fromkeys(text(value) for value in (min(values), max(values)))) if values else ""
+
+
+TIME = "time"  # the kind of figure that times are
+NEW_MOST = 16  # rows of the table of new rungs; of more figures it has a row for each kind
 NEW_TITLE = "new rungs, and the rung before each in the ladder"
 NEW_HEADERS = ("figure", "where", "before", "new", "ratio")
 
@@ -106,6 +148,10 @@ def _lines(report: Report) -> Iterator[str]:
     }
     for limit, key in limits.items():
         yield f"limit met: {limit} (last at {key})"
+    kinds = _new_kinds(report)
+    if (count := sum(map(len, kinds))) > len(kinds):
+        rows = plural(len(kinds), "row")
+        yield f"new rungs: {count} figures in {rows}, one for each kind; --details shows all of them"
     yield from launch_lines(report)
     for rung, files in list(report.changed.items())[:FEW]:
         yield f"changed: {rung}: {some(files)}"
