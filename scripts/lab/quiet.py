@@ -160,6 +160,21 @@ def by_sampling(records: Sequence[Record]) -> str:
     return table(["", "clock", "cells", *spread, "half or more", "of those above 0.5 %"], rows)
 
 
+def by_takes(records: Sequence[Record]) -> str:
+    """Two rows for each record with cells that each of their processes took several times: how far processes differ by
+    their first take alone, and by the mean of all."""
+    rows = []
+    for record in records:
+        several = [cell for cell in cold(record) if all("takes_s" in one for one in cell.measurements)]
+        if several:
+            inside = [statistics.median(variation(one["takes_s"]) for one in cell.measurements) for cell in several]
+            first = [variation([one["takes_s"][0] for one in cell.measurements]) for cell in several]
+            whole = [cell.spread for cell in several]
+            for name, spreads in (("the first take", first), ("all", whole)):
+                rows.append([record.commit, str(len(several)), name, *quantiles(spreads, 3), *quantiles(inside, 3)[:1]])
+    return table(["", "cells", "a process's figure is", "median", "90 %", "most", "takes of a process differ by"], rows)
+
+
 def allocated(record: Record) -> dict[int, int]:
     """Process -> the bytes of the one allocation in which its largest cell has its sets of buffers."""
     most: dict[int, int] = {}
@@ -335,6 +350,7 @@ def main(arguments: list[str] | None = None) -> int:
     records = recorded(options.machine)
     write_block(PAGE, "quiet", by_record(records), "scripts/lab/quiet")
     write_block(PAGE, "sampling", by_sampling(records[-NEWEST:]), "scripts/lab/quiet")
+    write_block(PAGE, "takes", by_takes(records), "scripts/lab/quiet")
     write_block(PAGE, "allocation", by_allocation(records[-NEWEST:]), "scripts/lab/quiet")
     write_block(PAGE, "clock", by_clock(records), "scripts/lab/quiet")
     noise = sidecars(PROJECT.results, options.machine)[-1].parent / "noise.jsonl"
