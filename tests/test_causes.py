@@ -1,5 +1,6 @@
 """What is said of an event: the exact figures that moved, the lines, a sentence, and why there may be none."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -144,6 +145,27 @@ def test_no_more_events_are_looked_at_than_wanted_and_each_kernel_once(monkeypat
     assert [kernel.why for kernel in second.explain("a" * 40, "b" * 40, [KERNEL])] == [""]
     assert [kernel.why for kernel in second.explain("b" * 40, "c" * 40, [KERNEL])] == [""]
     assert [tree for tree, _ in looked] == ["a" * 40, "b" * 40, "c" * 40]
+
+
+def test_what_one_clone_has_looked_at_another_one_knows(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Not so a project in another folder of the repository, which may be described alike."""
+    looked: list[str] = []
+
+    def found(project: Project, tree: str, cells: Any) -> dict[str, dict[str, Any]]:
+        looked.append(str(project.root.relative_to(tmp_path)))
+        return {cell.key: {"no_binary": "it is a test"} for cell in cells}
+
+    monkeypatch.setattr(explaining, "tree_of_commit", lambda project, commit, folder: commit)
+    monkeypatch.setattr(explaining, "_found", found)
+    for clone in ("one", "two"):
+        (tmp_path / clone / ".git").mkdir(parents=True)
+        for folder in ("", "below"):
+            here = tmp_path / clone / folder / "benchmarks" / "project.py"
+            here.parent.mkdir(parents=True)
+            here.write_bytes(PROJECT.here.read_bytes())
+            (here.parents[1] / "asv.conf.json").write_text("{}")
+            Explaining(replace(PROJECT, here=here)).explain("d" * 40, "e" * 40, [KERNEL])
+    assert looked == ["one"] * 2 + ["one/below"] * 2
 
 
 @pytest.mark.parametrize(("own", "why"), [(None, ""), (("c1",), ONLY)])

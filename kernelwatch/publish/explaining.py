@@ -7,6 +7,7 @@ a reason.
 """
 
 import hashlib
+import os
 import tempfile
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -123,7 +124,9 @@ class Explaining:
         assert self.project
         description = hashlib.sha256(self.project.here.read_bytes()).hexdigest()
         engine = VERSION, COMPILED.version, COUNTED.version, environment()
-        return digest("explained", engine, str(self.project.root), commit, cell.key, description)
+        # A commit says the same in each clone; of two projects in one repository each is in a folder of its own.
+        folder = os.path.relpath(self.project.root, self.project.repository)
+        return digest("explained", engine, folder, commit, cell.key, description)
 
     def _look(self, commit: str, cells: Sequence[Cell]) -> None:
         assert self.project
