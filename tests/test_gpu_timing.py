@@ -22,7 +22,7 @@ from kernelwatch.timing.nvml import Nvml, State
 from kernelwatch.timing.record import Measurement
 from kernelwatch.timing.replay import REST_S, RETAKES, SHORT_REST_S, Take, clock_mhz, throttled
 from kernelwatch.timing.spent import Spent
-from tests.fake_gpu import SILENT, Memory
+from tests.fake_gpu import SILENT, Memory, MemoryHook
 
 MIB = 1 << 20
 
@@ -128,7 +128,9 @@ class Handless(Gpu):
         self.budget = Budget(samples=9, sample_s=sample_s)
         self.seed = 0
         self.l2_bytes = MIB
-        self.cupy = SimpleNamespace(ndarray=Memory)
+        self.cupy = SimpleNamespace(
+            ndarray=Memory, cuda=SimpleNamespace(memory_hook=SimpleNamespace(MemoryHook=MemoryHook))
+        )
         self.arena = np.zeros(64 * MIB, np.uint8).view(Memory)
         self.stream = contextlib.nullcontext()
         self.takes = list(takes or [[]] * 9)

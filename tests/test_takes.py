@@ -1,11 +1,16 @@
 """Cells at the highest SM clock are taken several times in a process, with other cells in between."""
 # ruff: noqa: F811 (a fixture)
 
+import contextlib
 import dataclasses
+import gc
+import itertools
 import statistics
-from collections.abc import Callable
+import weakref
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import numpy as np
@@ -15,13 +20,17 @@ from benchmarks.project import PROJECT
 from kernelwatch.plan.cells import Cell, plan
 from kernelwatch.plan.devices import DEVICES, Budget
 from kernelwatch.plan.package import Package
-from kernelwatch.run import worker
+from kernelwatch.run import processes, worker
 from kernelwatch.run.processes import Run
 from kernelwatch.run.workers import Workers
+from kernelwatch.timing import clocks, l2
+from kernelwatch.timing import gpu as gpu_module
+from kernelwatch.timing.check import WrongOutput
 from kernelwatch.timing.device import MemoryFault
 from kernelwatch.timing.gpu import APART, SLOW_S, TAKE_SAMPLES, Gpu
+from kernelwatch.timing.record import Measurement
 from kernelwatch.timing.replay import SHORT_REST_S, Take
-from tests.fake_gpu import CLOCK_MHZ, Device
+from tests.fake_gpu import CLOCK_MHZ, SILENT, Device, MemoryHook
 from tests.groups import BUDGET as CPU_BUDGET
 from tests.groups import ROOT, assert_failed, assert_measured, cells, outcomes
 from tests.test_replay import MOVING, Moving, device  # noqa: F401 (a fixture)
@@ -34,6 +43,7 @@ def cell(size: int, cache: str = "cold") -> Cell:
     return Cell("move", "copy", "float32", (4096 * size,), cache, "gpu")
 
 
+TAKE: dict[str, Any] = {"launches": 1, "clock64_mhz": None, "state": SILENT, "throttled": [], "retakes": 0}
 CELLS = [cell(size) for size in range(1, 2 * APART + 3)]
 
 
@@ -119,25 +129,28 @@ def test_the_figure_is_the_mean_over_the_takes(device: Device, monkeypatch: pyte
             "clock64_mhz": CLOCK_MHZ - second,
             "launches": 10,
             "retakes": 1,
-            "throttled": ["software power cap"] if second == 6.0 else [],
+            "state": {**SILENT, "event_reasons": int(second)},
         }
 
     monkeypatch.setattr(Watched, "take_quietly", taken)
+    spent: list[float] = []
     for _, measured in worker._turns(gpu, [where]):
         found = measured()
         first = first or dict(found)
+        spent.append(found["spent_s"]["replay"])
     assert (first["seconds"], first["launches"], "takes_s" in first) == (1.0, 10, False)
     assert found["takes_s"] == [1.0, 2.0, 6.0]
     assert found["seconds"] == 3.0
     assert found["clock64_mhz"] == CLOCK_MHZ - 3.0
-    assert (found["launches"], found["retakes"], found["throttled"]) == (30, 3, ["software power cap"])
+    assert (found["launches"], found["retakes"], found["state"]["event_reasons"]) == (30, 3, 6)
     samples = [0.5, 1.0, 9.0, 1.0, 2.0, 9.0, 3.0, 6.0, 9.0]
     lower, _, upper = statistics.quantiles(samples, n=4)
     assert found["quartiles_s"] == [lower, upper]
     assert {name: found[name] for name in ("slots", "identity", "canary_s")} == {
         name: first[name] for name in ("slots", "identity", "canary_s")
     }
-    assert found["spent_s"]["replay"] > first["spent_s"]["replay"] > 0
+    assert 0 < spent[0] < spent[1] < spent[2]
+    assert spent[2] - spent[1] == pytest.approx(spent[1] - spent[0], rel=0.2), "each take adds its own"
 
 
 def test_what_is_taken_again_is_what_was_checked(device: Device) -> None:
@@ -180,34 +193,166 @@ def test_a_cell_whose_clock_is_lower_has_the_samples_of_a_single_take(device: De
     assert [len(taken["seconds"]) for _, taken in gpu.done] == [BUDGET.samples]
 
 
-@pytest.mark.parametrize("case", ["hot", "slow", "no graph", "returns", "host", "memory", "quick", "limited", "unread"])
-def test_what_is_taken_once(device: Device, monkeypatch: pytest.MonkeyPatch, case: str) -> None:
+def scratch() -> None:
+    """Allocate as CuPy does, for what a launch needs in between."""
+    if MemoryHook.active:
+        MemoryHook.active.malloc_postprocess(mem_ptr=1, size=512)
+
+
+@pytest.mark.parametrize("case", ["hot", "slow", "no graph", "memory", "quick", "limited", "unread", "l2", "allocates"])
+def test_what_has_no_further_take(device: Device, monkeypatch: pytest.MonkeyPatch, case: str) -> None:
     where = cell(1, "hot" if case == "hot" else "cold")
     gpu = Watched(device, where, takes=1 if case == "quick" else 3)
     told: dict[str, dict[str, Any]] = {"limited": {"throttled": ["power cap"]}, "unread": {"clock64_mhz": None}}
     limits = told.get(case, {})
-    take = gpu.take_quietly
+    take, package = gpu.take_quietly, cast(Moving, gpu.package)
     monkeypatch.setattr(gpu, "take_quietly", lambda *given, **named: {**take(*given, **named), **limits})
     if case == "slow":
-        cast(Moving, gpu.package).seconds = 2 * SLOW_S
+        package.seconds = 2 * SLOW_S
     if case == "no graph":
         monkeypatch.setattr(gpu, "_captured", lambda *_: None)
     if case == "memory":
         monkeypatch.setattr(gpu.cupy.cuda.runtime, "memGetInfo", lambda: (1 << 20, 4 << 20))
-    if case == "returns":
-        monkeypatch.setattr(gpu, "_once", object())
-        gpu._returns = True
-        assert not gpu._comes_back(where, CLOCK_MHZ)
-        return
-    if case == "host":
-        own = dataclasses.replace(gpu._operands_of(where).inputs[0], values=lambda *_: np.zeros(4096))
-        operands = dataclasses.replace(gpu._operands_of(where), inputs=(own,))
-        monkeypatch.setattr(gpu, "_operands_of", lambda _: operands)
-        monkeypatch.setattr(gpu, "_once", object())
-        assert not gpu._comes_back(where, CLOCK_MHZ)
-        return
-    assert "takes_s" not in gpu.run([where])[where]
-    assert not list(gpu.due(last=True))
+    if case == "l2":
+        monkeypatch.setattr(l2, "set_aside_bytes", lambda: 1 << 20)
+    if case == "allocates":  # as CuPy does for what a launch needs in between
+        monkeypatch.setattr(package, "before", scratch)
+    takes = [one for one, measured in worker._turns(gpu, [where]) if measured()]
+    assert takes == [where]
+
+
+@pytest.mark.parametrize("changes", [{"updated": True}, {"values": lambda *_: np.zeros(4096)}])
+def test_a_cell_whose_inputs_are_special_has_no_further_take(
+    device: Device, monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any]
+) -> None:
+    """The host makes them, or a launch writes to them."""
+    where = CELLS[0]
+    gpu = Watched(device, where)
+    gpu.measure(where)
+    assert gpu._has_more(where, CLOCK_MHZ)
+    own = dataclasses.replace(gpu._operands_of(where).inputs[0], **changes)
+    operands = dataclasses.replace(gpu._operands_of(where), inputs=(own,))
+    monkeypatch.setattr(gpu, "_operands_of", lambda _: operands)
+    assert not gpu._has_more(where, CLOCK_MHZ)
+    monkeypatch.undo()
+    gpu._returns = True
+    assert not gpu._has_more(where, CLOCK_MHZ), "the graph has memory of its own"
+
+
+def test_a_hot_cell_has_the_mean_of_its_samples(device: Device) -> None:
+    takes: Any = [{**TAKE, "seconds": [second]} for second in (1.0, 2.0, 9.0)]
+    assert gpu_module._figures(cell(1, "hot"), takes, 2)["seconds"] == 2.0
+    cold: Any = [{**TAKE, "seconds": [1.0, 2.0, 9.0]}]
+    assert gpu_module._figures(cell(1), cold, 2)["seconds"] == 1.0
+
+
+def test_each_cell_waits_for_six_others() -> None:
+    """Fewer would follow so soon that the clock has not moved."""
+    assert APART == 6
+
+
+def test_those_that_wait_do_not_become_more_and_more(device: Device) -> None:
+    many = [cell(size) for size in range(1, 6 * APART)]
+    gpu = Watched(device, *many)
+    for one, measured in worker._turns(gpu, many):
+        measured()
+        assert len(gpu._waiting) <= 2 * APART, one
+
+
+def test_a_further_take_that_meets_a_limit_does_not_count(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was taken before met none, and stays."""
+    where, take, done = CELLS[0], Watched.take_quietly, list[float]()
+    gpu = Watched(device, where)
+
+    def taken(self: Watched, *given: Any, **named: Any) -> Take:
+        done.append(named["own_mhz"])
+        limits = ["power cap"] if len(done) == 2 else []
+        return {**take(self, *given, **named), "throttled": limits, "seconds": [float(len(done))]}
+
+    monkeypatch.setattr(Watched, "take_quietly", taken)
+    found = gpu.run([where])[where]
+    assert (found["takes_s"], found["throttled"]) == ([1.0, 3.0], [])
+    assert done[1:] == [CLOCK_MHZ] * 2, "no higher clock than its own is waited for"
+
+
+def test_what_a_cell_launches_stays_as_long_as_it_waits(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    gpu, bound, known = Watched(device, *CELLS[:2]), list[Any](), list[bool]()
+    bind = gpu._bind
+
+    def noted(where: Cell, kernel: Any, slot: int) -> Any:
+        launch, identity = bind(where, kernel, slot)
+
+        def own() -> object:
+            return launch()
+
+        if where == CELLS[0]:
+            bound.append(weakref.ref(own))
+        return own, identity
+
+    monkeypatch.setattr(gpu, "_bind", noted)
+    for one, measured in worker._turns(gpu, CELLS[:2]):
+        measured()
+        if one == CELLS[1]:
+            known.append(any(each() for each in bound))
+        gpu.done.clear()
+    gc.collect()
+    assert known[0], "the first cell still waits"
+    assert not any(each() for each in bound)
+
+
+def test_a_further_take_runs_on_the_stream_of_the_harness(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    streams, entered = list[Any](), list[Any]()
+
+    @contextlib.contextmanager
+    def current(stream: Any) -> Iterator[None]:
+        entered.append(stream)
+        yield
+        entered.pop()
+
+    gpu = Watched(device, CELLS[0])
+    monkeypatch.setattr(gpu_module, "current", current)
+    take = gpu.take_quietly
+
+    def taken(*given: Any, **named: Any) -> Take:
+        streams.append(entered[-1:])
+        return take(*given, **named)
+
+    monkeypatch.setattr(gpu, "take_quietly", taken)
+    gpu.run([CELLS[0]])
+    assert streams == [[gpu.stream]] * 3
+
+
+@pytest.mark.parametrize("seed", [0, 3])
+def test_the_first_process_checks_after_the_last_take_too(device: Device, seed: int) -> None:
+    """A later cell may have changed what a launch relies on, such as constants of its module."""
+    gpu = Watched(device, *CELLS[:2])
+    gpu.seed = seed
+    package, found = cast(Moving, gpu.package), list[str]()
+    for one, measured in worker._turns(gpu, CELLS[:2]):
+        package.lazy = False
+        if one == CELLS[0] and found:
+            package.lazy = True
+        try:
+            measured()
+            found.append("ok")
+        except WrongOutput as error:
+            found.append(str(error))
+    assert found[:-2] == ["ok"] * 4
+    assert ("elements wrong" in found[-2]) == (seed == 0), found
+
+
+@pytest.mark.parametrize("merge", [clocks.settled, lambda own: clocks.retaken(own[:-1], own[-1])])
+def test_what_replaces_a_measurement_has_no_takes_of_it(
+    merge: Callable[[list[Measurement]], list[Measurement]],
+) -> None:
+    def one(process: int, mhz: float, **more: Any) -> Measurement:
+        return cast(Measurement, {"process": process, "seconds": 1.0, "clock64_mhz": mhz, "throttled": [], **more})
+
+    several = {"takes_s": [1.0, 1.0, 1.1], "kernels": [{"kernel": "k"}]}
+    own = [one(0, 1900.0, **several), *(one(at, 1980.0) for at in (1, 2, 3))]
+    first = next(each for each in merge(own) if "instead_of" in each)
+    assert first["kernels"] == [{"kernel": "k"}], "only the first process knows"
+    assert "takes_s" not in first
 
 
 def test_each_device_of_a_run_says_how_often_it_takes_a_cell() -> None:
@@ -215,10 +360,15 @@ def test_each_device_of_a_run_says_how_often_it_takes_a_cell() -> None:
     assert DEVICES["gpu"].quick_budget.takes == DEVICES["cpu"].budget.takes == 1
 
 
-def test_a_fault_of_the_memory_meanwhile_is_that_cell_s(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("errors", "first"), [([0, 0, 0, 0, 0, 3], ["ok", "fault"]), ([0, 3, 3, 3, 3, 3, 3, 3, 3, 3], ["fault"])]
+)
+def test_a_fault_of_the_memory_is_that_cell_s_and_it_has_no_further_take(
+    device: Device, monkeypatch: pytest.MonkeyPatch, errors: list[int], first: list[str]
+) -> None:
     """The other cells go on."""
-    gpu, errors = Watched(device, *CELLS[:2]), iter([0, 0, 0, 0, 0, 3, *[3] * 20])
-    monkeypatch.setattr(gpu.nvml, "uncorrected_errors", lambda: next(errors))
+    gpu, told = Watched(device, *CELLS[:2]), iter([*errors, *[3] * 20])
+    monkeypatch.setattr(gpu.nvml, "uncorrected_errors", lambda: next(told))
     found: dict[Cell, list[str]] = {}
     for one, measured in worker._turns(gpu, CELLS[:2]):
         try:
@@ -226,7 +376,7 @@ def test_a_fault_of_the_memory_meanwhile_is_that_cell_s(device: Device, monkeypa
             found.setdefault(one, []).append("ok")
         except MemoryFault:
             found.setdefault(one, []).append("fault")
-    assert found == {CELLS[0]: ["ok", "fault"], CELLS[1]: ["ok", "ok", "ok"]}
+    assert found == {CELLS[0]: first, CELLS[1]: ["ok", "ok", "ok"]}
 
 
 # --- the run that a worker belongs to ------------------------------------------------------------------------------
@@ -263,12 +413,36 @@ def test_the_last_measurement_of_a_process_counts_and_the_cell_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     body = "for key in [*keys, keys[0], keys[1], keys[0]]:\n    cell(key, 1.0 + keys.index(key))\ncell(keys[0], 7.0)\n"
+    times = itertools.count()  # each event comes a second after the one before
+    monkeypatch.setattr(processes, "time", SimpleNamespace(monotonic=lambda: float(next(times))))
     run, ticks = run_of(f"{body}say(event='end')", tmp_path, monkeypatch)
     assert len(ticks) == len(run.cells)
     assert [one.measurements[0]["seconds"] for one in outcomes(run).values()][:2] == [7.0, 2.0]
     for one in outcomes(run).values():
         assert_measured(one)
         assert set(one.measurements[0]["spent_s"]) == {"before", "replay"}
+    assert [one.measurements[0]["spent_s"]["before"] for one in outcomes(run).values()][:3] == [4.0, 2.0, 1.0]
+
+
+def test_a_further_take_of_a_cell_that_has_failed_does_not_count(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    body = """
+for key in keys[1:]:
+    cell(key, 2.0)
+say(event="begin", key=keys[0])
+say(event="cell", key=keys[0], state="failed", reason="it used a file of another tree")
+cell(keys[0], 1.0)
+say(event="begin", key=keys[0])
+say(event="cell", key=keys[0], state="failed", reason="another reason")
+say(event="end")
+"""
+    run, ticks = run_of(body, tmp_path, monkeypatch)
+    first, *others = outcomes(run).values()
+    assert_failed(first, "it used a file of another tree")
+    for one in others:
+        assert_measured(one)
+    assert len(ticks) == len(run.cells)
 
 
 def test_a_process_that_dies_while_it_takes_a_cell_again_costs_that_cell_alone(

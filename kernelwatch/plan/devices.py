@@ -16,7 +16,7 @@ SILENCE_S = 60.0  # a worker that sends nothing and does not work for this long 
 class Budget:
     """How long a measurement takes: `samples` samples of about `sample_s` seconds each, with at least one launch.
 
-    `takes`: of a cell that runs at the highest SM clock, each some cells after the one before.
+    `takes`: of a quick cold cell whose SM clock is not lowered, with other cells in between as long as there are some.
     `clocks_mhz`: by the cell's key, the SM clock at which earlier processes measured it; no higher one is waited for.
     `seconds`: by the cell's key, the time of a pass that they measured. They had checked what they timed.
     """

@@ -258,7 +258,7 @@ class Run:
         return event["event"] in ("unavailable", "lost", "broken", "end")
 
     def _end_cell(self, event: dict[str, Any], process: int, tick: Callable[[], None]) -> None:
-        """Record what a worker tells of a cell, which counts once if it was taken again."""
+        """Record what a worker tells of a cell, which counts once if it has further takes."""
         self._note(event, process)
         self._begun = ""
         if event["key"] not in self._done:
@@ -275,12 +275,14 @@ class Run:
         return [cell for cell in same_rung if self.group.outcomes[cell.key].state in ("waiting", "ok")]
 
     def _note(self, event: dict[str, Any], process: int) -> None:
-        result = self.group.outcomes[event["key"]]
+        result, further = self.group.outcomes[event["key"]], event["key"] in self._done
+        if further and result.state != "ok":  # it has failed, whatever a further take says
+            return
         if event["state"] == "ok":
             result.state, result.reason = "ok", ""
             measurement = cast(Measurement, {"process": process} | event["measurement"])
             before_s = self._before_s
-            if event["key"] in self._done:  # it was taken again
+            if further:
                 before_s += result.measurements.pop().get("spent_s", {}).get("before", 0.0)
             if "spent_s" in measurement:
                 measurement["spent_s"] = {"before": round(before_s, DIGITS)} | measurement["spent_s"]

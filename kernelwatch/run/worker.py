@@ -3,7 +3,7 @@
 It imports the modules of each line that is a list, until a line is its job.
 The events are {"event": "waiting", "who", "device"} as long as another run holds the GPU or CPU; {"event": "start",
 "facts"}; for each cell {"event": "begin", "key"} and {"event": "cell", "key", "state": "ok" | "na" | "failed",
-"measurement" | "reason"}, and both once more if the cell is taken again, with the measurement that counts from then on;
+"measurement" | "reason"}, and both once more for each further take, with the measurement that counts from then on;
 {"event": "modules", "modules"} after those have been imported, which other processes may want early; and
 {"event": "end"}. If this machine can measure nothing at all, the only event is {"event": "unavailable", "reason"}; if
 the measured package cannot be imported, it is {"event": "broken", "reason"}. If the process dies, the cell of the last
@@ -45,13 +45,13 @@ if TYPE_CHECKING:
 
         def measure(self, cell: Cell) -> Measurement: ...
 
-    class TakesAgain(Measurer, Protocol):
-        """Takes some cells again after others: those that `due` gives, as soon as it gives them. `take_again` returns
-        the whole measurement, and raises what `measure` raises."""
+    class TakesFurther(Measurer, Protocol):
+        """Has further takes of some cells after others: of those that `due` gives, as soon as it gives them.
+        `take_further` returns the whole measurement, and raises what `measure` raises."""
 
         def due(self, last: bool) -> Iterator[Cell]: ...
 
-        def take_again(self) -> Measurement: ...
+        def take_further(self) -> Measurement: ...
 
 
 def _import_engine() -> None:
@@ -257,12 +257,12 @@ def _alone(described: "Device", job: dict[str, Any], out: TextIO) -> Iterator[No
 
 
 def _turns(device: "Measurer", cells: "list[Cell]") -> "Iterator[tuple[Cell, Callable[[], Measurement]]]":
-    """Each cell with what measures it. After a cell come those that the device takes again then."""
+    """Each cell with what measures it. After a cell come those that have a further take then."""
     for at, cell in enumerate(cells, 1):
         yield cell, partial(device.measure, cell)
-        if hasattr(device, "take_again"):
-            again = cast("TakesAgain", device)
-            yield from ((due, again.take_again) for due in again.due(last=at == len(cells)))
+        if hasattr(device, "take_further"):
+            further = cast("TakesFurther", device)
+            yield from ((due, further.take_further) for due in further.due(last=at == len(cells)))
 
 
 def _measure(
@@ -274,8 +274,8 @@ def _measure(
     out: TextIO,
     imports: _Imports,
 ) -> None:
-    """Measure cells in order, and some of them again in between. After a CUDA error the process ends, and the next cell
-    gets a fresh one."""
+    """Measure cells in order, with further takes of some in between. After a CUDA error the process ends, and the next
+    cell gets a fresh one."""
     from kernelwatch.identity import TIMED
     from kernelwatch.plan.package import Absent, Importing, NotHere
     from kernelwatch.plan.project import lacking

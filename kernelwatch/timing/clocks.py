@@ -87,8 +87,15 @@ def settled(measurements: Sequence[Measurement]) -> list[Measurement]:
     *others, last = measurements
     if at == len(others):
         return [*others[:-1], _instead_of(others[-1], last)]
-    # Only the first process knows what a launch runs.
-    return [*others[:at], {**others[at], **_instead_of(last, others[at])}, *others[at + 1 :]]
+    return [*others[:at], _merged(others[at], last), *others[at + 1 :]]
+
+
+def _merged(old: Measurement, one: Measurement) -> Measurement:
+    """A measurement that replaces another one, with what that alone knows: only the first process looks at what a
+    launch runs. A clock or takes that the new one lacks are not those of the old one."""
+    known: Measurement = {**old, "clock64_mhz": None}
+    known.pop("takes_s", None)
+    return {**known, **_instead_of(one, old)}
 
 
 def _instead_of(one: Measurement, old: Measurement) -> Measurement:
@@ -108,8 +115,7 @@ def retaken(measurements: Sequence[Measurement], fresh: Measurement) -> list[Mea
     at = max(places, key=lambda place: _apart(measurements, place))
     old = measurements[at]
     changed = list(measurements)
-    # Only the first process knows what a launch runs; a clock that the new one did not read is not the old one's.
-    changed[at] = {**old, "clock64_mhz": None, **_instead_of(fresh, old)}
+    changed[at] = _merged(old, fresh)
     if max(_apart(changed, place) for place in places) < _apart(measurements, at):
         return changed
     changed[at] = {**old, "retakes": old.get("retakes", 0) + 1}

@@ -19,11 +19,11 @@ from kernelwatch.plan.package import Kernel, NotHere, Package
 from kernelwatch.plan.problem import COPIES, Array, Computation, Operand, Operands
 from kernelwatch.plan.project import Project
 from kernelwatch.system import cache
-from kernelwatch.timing import nodes, tensors, usage
+from kernelwatch.timing import l2, nodes, tensors, usage
 from kernelwatch.timing.capture import Captured
 from kernelwatch.timing.check import WrongOutput, describe_wrong, poisoned, still_poisoned
 from kernelwatch.timing.device import RunDevice
-from kernelwatch.timing.launch import Calls, Direct, Noted, Returning, bind, current
+from kernelwatch.timing.launch import Allocations, Calls, Direct, Noted, Returning, bind, current
 from kernelwatch.timing.record import Measurement, quartiles
 from kernelwatch.timing.replay import CLOCK_NS_LEAST, FILLS, LOWERED_CLOCK, Graph, Take
 from kernelwatch.timing.spent import DIGITS, spends
@@ -39,7 +39,7 @@ SLOW_S = 0.005  # a launch that takes longer is a sample by itself
 SLOW_CELL_S = 0.05  # a slow cell gets as many samples as fit in this, at least one
 SAMPLES_LEAST = 2  # even if one turn over the buffers takes longer than a sample should
 TAKE_SAMPLES = 3  # of a take, if a cell has several
-# Cells that wait to be taken again before the first one is: some tenths of a second pass, in which the SM clock moves.
+# Cells that wait for a further take before the first one has it: some tenths of a second, in which the SM clock moves.
 APART = 6
 HOST_LOOP = 256  # launches in a loop of the host, fewer if they take longer than HOST_LOOP_S
 HOST_LOOP_LEAST = 32
@@ -73,8 +73,8 @@ class _Ready:
 
 @dataclass(frozen=True)
 class _Timed:
-    """What is timed of a quick cell: a graph of `count` launches, of which a sample has `replays`, and a take some
-    `samples`."""
+    """What is timed of a quick cell: a graph of `count` launches, of which a sample has `replays`, and a further take
+    some `samples`."""
 
     graph: Graph
     count: int
@@ -84,8 +84,8 @@ class _Timed:
 
 @dataclass(frozen=True)
 class _Waiting:
-    """A cell that waits to be taken again. `launches`: those of its graph, whose memory they may hold; `repeats`: how
-    often one does the work; `measurement`: of the `takes` so far."""
+    """A cell that waits for further takes, of which `left` are left. `launches`: those of its graph, whose memory they
+    may hold; `repeats`: how often one does the work; `measurement`: of the `takes` so far."""
 
     cell: Cell
     launches: list[Callable[[], object]]
@@ -93,6 +93,7 @@ class _Waiting:
     repeats: int
     measurement: Measurement
     takes: list[Take]
+    left: int
 
 
 @dataclass(frozen=True)
@@ -137,7 +138,8 @@ class Gpu(RunDevice):
         self._returns = False  # whether the launches of the cell return their outputs
         self._host: dict[tuple[str, int, bool], NDArray[Any]] = {}  # of one cell: the inputs that the host made
         self._waiting: deque[_Waiting] = deque()
-        self._undisturbed = False  # whether the last cell left the SM clock at its highest
+        self._fresh: _Waiting | None = None  # what was measured last, if it has further takes
+        self._allocates = False  # whether a launch of the cell allocates memory
         self._once: Graph | None = None  # of the cell: a graph of one launch, None if it cannot be captured
         # One allocation for all cells, so that a buffer has the same place in memory for every rung in every process.
         free = int(self.cupy.cuda.runtime.memGetInfo()[0] * 0.7)
@@ -492,7 +494,7 @@ class Gpu(RunDevice):
         launch; `known_s`: as earlier processes measured them, or infinite."""
         first, seen_mhz = (known_s, math.inf) if known_s < SLOW_S else self._replayed_once(launches, once)
         count, replays, samples = self._enough(len(launches), first)
-        if self._comes_back(cell, min(self._own_mhz(cell), seen_mhz)):
+        if self._has_more(cell, min(self._own_mhz(cell), seen_mhz)):
             samples = min(samples, TAKE_SAMPLES)
         # Each time hot buffers are loaded into the L2 cache, they settle there in one of several ways, whose times
         # differ by some percent. So every sample loads them again, and the mean counts.
@@ -587,7 +589,6 @@ class Gpu(RunDevice):
     def _measure(self, cell: Cell) -> Measurement:
         """Measure a cell once: time and check it, record the conditions and what a launch runs. Raises: WrongOutput,
         NotHere, Absent."""
-        self._undisturbed = False
         kernel = self._loaded(cell)
         repeats = 1 if cell.reference else self.package.repeats(cell.op, cell.rung)
         with current(self.stream):
@@ -604,7 +605,9 @@ class Gpu(RunDevice):
                 first, enqueue_s = self._check(cell, launch, known=False)
             # What the host prepares from here on is a rest of the GPU already.
             launches = [launch, *(self._bind(cell, kernel, slot)[0] for slot in range(1, self._slots(cell)))]
-            self._once = self._captured(cell, launches[0])
+            with Allocations(self.cupy) as allocations:
+                self._once = self._captured(cell, launches[0])
+            self._allocates = allocations.peak_bytes > 0
             once, slots = first["seconds"][0], len(launches)
             takes: list[Take] = []
             quick: _Timed | None = None
@@ -619,9 +622,8 @@ class Gpu(RunDevice):
             if self._once is None:
                 measurement["timed_by"] = "events"
             if cell.launch_cost:
-                host_loop_s = self._host_loop_seconds(launches[0])
-                measurement["host_loop_seconds"] = host_loop_s
-                measurement["launch_seconds"] = host_loop_s - measurement["seconds"]
+                measurement["host_loop_seconds"] = self._host_loop_seconds(launches[0])
+                measurement["launch_seconds"] = measurement["host_loop_seconds"] - measurement["seconds"]
             if self._operands_of(cell).updated:
                 inputs, _ = self._operands(cell, 0)
                 why = usage.not_finite(cell, self._computes(cell), self._operands_of(cell), inputs, self.cupy)
@@ -635,56 +637,70 @@ class Gpu(RunDevice):
                 self._look(cell, launches[0], measurement)
             if timed:
                 self._check_afterwards(cell, launches[:slots], timed, looks)
-        self._undisturbed = not takes[-1]["throttled"] and self._comes_back(cell, takes[-1]["clock64_mhz"])
-        if quick and self._undisturbed:
-            self._waiting.append(_Waiting(cell, launches, quick, repeats, measurement, takes))
+        if quick and not takes[-1]["throttled"] and self._has_more(cell, takes[-1]["clock64_mhz"]):
+            left = self.budget.takes - 1
+            self._fresh = _Waiting(cell, launches, quick, repeats, measurement, takes, left)
         return measurement
 
     # --- further takes -----------------------------------------------------------------------------------------
 
-    def _comes_back(self, cell: Cell, mhz: float | None) -> bool:
-        """Whether a cell that runs at this SM clock is taken several times in a process.
+    def measure(self, cell: Cell) -> Measurement:
+        self._fresh = None
+        measurement = super().measure(cell)
+        if self._fresh:
+            self._waiting.append(self._fresh)
+        return measurement
+
+    def _has_more(self, cell: Cell, mhz: float | None) -> bool:
+        """Whether a quick cell that runs at this SM clock has further takes in this process.
 
         At its highest, or a little below, the clock moves by some megahertz within tenths of a second, for which a take
         is too short. Takes that are as far apart see it as often as further processes would
-        (docs/research/measuring.md). One is left out that needs what the host makes, or whose launches hold memory of
-        their own where little is left.
+        (docs/research/measuring.md). A cell that a later one might disturb has none: what it allocates in a launch may
+        be another one's by then, and what it sets aside of the L2 cache is given back. Nor has one that needs inputs by
+        the host, that writes to its inputs, or that may hold memory where little is left.
         """
-        if self.budget.takes < 2 or cell.cache != "cold" or self._once is None or self._returns:
+        if self.budget.takes < 2 or cell.cache != "cold" or self._once is None or self._returns or self._allocates:
             return False
         free, total = self.cupy.cuda.runtime.memGetInfo()
-        by_host = any(one.derived or one.values is not None for one in self._operands_of(cell).inputs)
+        special = any(one.updated or one.values is not None for one in self._operands_of(cell).inputs)
         highest = bool(mhz) and LOWERED_CLOCK * self.best_clock_mhz <= mhz < math.inf  # type: ignore[operator]
-        return highest and not by_host and 2 * int(free) >= int(total)
+        return highest and not special and 2 * int(free) >= int(total) and not l2.set_aside_bytes()
 
     def due(self, last: bool) -> Iterator[Cell]:
-        """The cells to take again now, each of which `take_again` takes: those that have waited longest, if the cell
-        that was measured last left the clock at its highest. `last`: no further cell will follow, so that none may
-        wait."""
-        turns = self.budget.takes - 1 if self._undisturbed and len(self._waiting) > APART else 0
+        """The cells that should have a further take now: those that have waited longest, if the one that was measured
+        last will wait, too, since it left the clock where it was. Each is to be taken, by `take_further`, before the
+        next one is asked for. `last`: no other cell will follow, so that none may wait."""
+        turns = self.budget.takes - 1 if self._fresh and len(self._waiting) > APART else 0
         while self._waiting and (last or turns > 0):
             turns -= 1
             yield self._waiting[0].cell
 
-    def take_again(self) -> Measurement:
-        """The measurement of the cell that has waited longest, with one more take. Raises: MemoryFault."""
+    def take_further(self) -> Measurement:
+        """The measurement of the cell that has waited longest, with one more take. Raises: MemoryFault; WrongOutput if
+        what was timed is wrong after the last one."""
         one = self._waiting.popleft()
         before = one.measurement["spent_s"]
-        measurement = self._watched(lambda: self._taken_again(one))
+        one = replace(one, left=one.left - 1)
+        measurement = self._watched(lambda: self._taken_further(one))
         spent = Counter(before) + Counter(measurement["spent_s"])
         measurement["spent_s"] = {part: round(seconds, DIGITS) for part, seconds in spent.items()}
-        if len(one.takes) < self.budget.takes:
+        if one.left:
             self._waiting.append(replace(one, measurement=measurement))
         return measurement
 
-    def _taken_again(self, one: _Waiting) -> Measurement:
+    def _taken_further(self, one: _Waiting) -> Measurement:
         timed = one.timed
         with current(self.stream):
             self._fill(one.cell)
             own_mhz = one.measurement["clock64_mhz"] or math.inf
             how = timed.graph, timed.replays, timed.count, timed.samples
             # The cell before left the clock alone: a rest comes only if the known one is not there.
-            one.takes.append(self.take_quietly(*how, own_mhz=own_mhz, share=0.0))
+            take = self.take_quietly(*how, own_mhz=own_mhz, share=0.0)
+            if not take["throttled"]:  # the takes before met no limit
+                one.takes.append(take)
+            if not one.left and not self.seed:
+                self._check_afterwards(one.cell, one.launches, timed.graph, with_inputs=False)
         return {**one.measurement, **_figures(one.cell, one.takes, one.repeats)}
 
     @spends("look")

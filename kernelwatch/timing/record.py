@@ -45,8 +45,8 @@ class Measurement(TypedDict, total=False):
 
     Timed: `seconds` of one pass; `quartiles_s` over its samples; `launches` in all; `slots`: sets of buffers;
     `identity` of the launch; `clock64_mhz` and NVML's `state` during the last sample; `throttled`: the limits that were
-    met; `retakes`; `takes_s`: the time in each take, if there were several with other cells in between: `seconds` and
-    `clock64_mhz` are then the means over them; `instead_of`: what another process had measured that this one replaced;
+    met; `retakes`; `takes_s`: the time in each take, if there were several: `seconds` and `clock64_mhz` are then the
+    means over them; `instead_of`: what another process had measured that this one replaced;
     `canary_s` after the measurement; `host_loop_seconds` and `launch_seconds`: the cost of a launch; `spent_s`: the
     seconds that it took, by part (timing/spent.py), and "before", those since the measurement before: the start of the
     process, and cells that gave no figure.

@@ -60,7 +60,7 @@ def work() -> dict[str, Any]:
     """The record. Raises: what CuPy raises without a GPU."""
     cells = {cell.key: cell for problem in PROJECT.problems for cell in plan(problem, "gpu")}
     timed = [cells[key] for key in TIMED]
-    package, budget = import_package(PROJECT, str(ROOT)), DEVICES["gpu"].budget
+    package, budget = import_package(PROJECT, str(ROOT)), replace(DEVICES["gpu"].budget, takes=1)
     gpu = Gpu(PROJECT, package, [*timed, cells[KEEPS], cells[PLAIN]], budget, 1)
     reset, waits = l2.reset_persisting, []
     for _ in range(RESETS):

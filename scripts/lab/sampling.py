@@ -21,7 +21,8 @@ def samples(one: Measurement) -> int:
     if one["seconds"] >= SLOW_S:
         return one["launches"]
     harness: Any = SimpleNamespace(budget=BUDGET)
-    return Gpu._enough(harness, one["slots"], one["seconds"])[2]
+    count, replays, samples = Gpu._enough(harness, one["slots"], one["seconds"])
+    return min(samples, max(1, round(one["launches"] / (count * replays))))  # a single one of several takes has fewer
 
 
 @functools.cache

@@ -27,7 +27,6 @@ from typing import Any, NamedTuple
 
 from benchmarks.project import PROJECT
 from kernelwatch.plan.cells import Cell, plan
-from kernelwatch.plan.devices import DEVICES
 from kernelwatch.plan.project import import_package
 from kernelwatch.report.arguments import Parser
 from kernelwatch.report.markdown import table
@@ -36,7 +35,7 @@ from kernelwatch.system.files import write_whole
 from kernelwatch.timing.launch import current
 from lab.figures import write_block
 from lab.quiet import variation
-from lab.visits import Visiting
+from lab.visits import BUDGET, Visiting
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 RECORD, PAGE = ROOT / "docs" / "ticks.json", ROOT / "docs" / "research" / "measuring.md"
@@ -89,7 +88,7 @@ def work() -> dict[str, Any]:
     """The record. Raises: what CuPy raises without a GPU."""
     planned = {cell.key: cell for problem in PROJECT.problems for cell in plan(problem, "gpu")}
     cells = [planned[key] for key in CHOSEN]
-    gpu = Ticking(PROJECT, import_package(PROJECT, str(ROOT)), cells, DEVICES["gpu"].budget, 1)
+    gpu = Ticking(PROJECT, import_package(PROJECT, str(ROOT)), cells, BUDGET, 1)
     takes = {cell.key: gpu.taken(cell) for cell in cells}
     return {"gpu": gpu.gpu, "driver": gpu.nvml_facts.get("driver"), "cells": takes}
 

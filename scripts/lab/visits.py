@@ -24,7 +24,7 @@ import random
 import re
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +58,7 @@ CHOSEN = {  # op -> rungs, shapes
         "512x512x512 1024x1024x1024 2048x2048x2048 4096x4096x64 128x4096x4096",
     ),
 }
+BUDGET = replace(DEVICES["gpu"].budget, takes=1)  # nobody asks this device for further takes
 
 
 @dataclass(frozen=True)
@@ -129,7 +130,7 @@ def work(visits: int) -> dict[str, Any]:
         for op, (rungs, shapes) in CHOSEN.items()
         for rung, shape in itertools.product(rungs.split(), shapes.split())
     ]
-    gpu = Visiting(PROJECT, import_package(PROJECT, str(ROOT)), cells, DEVICES["gpu"].budget, 1)
+    gpu = Visiting(PROJECT, import_package(PROJECT, str(ROOT)), cells, BUDGET, 1)
     figures = gpu.visited(cells, visits)
     newest = recorded(f"{slug_of(gpu.gpu)}.")[-1:]
     spreads = {cell.key: cell.spread for record in newest for cell in cold(record)}
