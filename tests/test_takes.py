@@ -25,6 +25,7 @@ from kernelwatch.run.processes import Run
 from kernelwatch.run.workers import Workers
 from kernelwatch.timing import clocks, l2
 from kernelwatch.timing import gpu as gpu_module
+from kernelwatch.timing import spent as spent_module
 from kernelwatch.timing.check import WrongOutput
 from kernelwatch.timing.device import MemoryFault
 from kernelwatch.timing.gpu import APART, SLOW_S, TAKE_SAMPLES, Gpu
@@ -117,6 +118,7 @@ def test_a_clock_that_is_not_told_as_lowered_may_be_a_little_below_the_highest(
 
 def test_the_figure_is_the_mean_over_the_takes(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
     where, values = CELLS[0], iter([1.0, 2.0, 6.0])
+    monkeypatch.setattr(spent_module, "time", SimpleNamespace(monotonic=device.now))
     gpu = Watched(device, where)
     first: dict[str, Any] = {}
     take = Watched.take_quietly
@@ -150,7 +152,7 @@ def test_the_figure_is_the_mean_over_the_takes(device: Device, monkeypatch: pyte
         name: first[name] for name in ("slots", "identity", "canary_s")
     }
     assert 0 < spent[0] < spent[1] < spent[2]
-    assert spent[2] - spent[1] == pytest.approx(spent[1] - spent[0], rel=0.2), "each take adds its own"
+    assert spent[2] - spent[1] == pytest.approx(spent[1] - spent[0], rel=0.01), "each take adds its own"
 
 
 def test_what_is_taken_again_is_what_was_checked(device: Device) -> None:

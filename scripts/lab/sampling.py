@@ -9,7 +9,7 @@ from typing import Any
 
 from kernelwatch.history.records import Measured
 from kernelwatch.plan.devices import DEVICES
-from kernelwatch.timing.gpu import SLOW_S, Gpu
+from kernelwatch.timing.gpu import SLOW_S, TAKE_SAMPLES, Gpu
 from kernelwatch.timing.record import Measurement, quartiles
 
 BUDGET = DEVICES["gpu"].budget
@@ -22,7 +22,8 @@ def samples(one: Measurement) -> int:
         return one["launches"]
     harness: Any = SimpleNamespace(budget=BUDGET)
     count, replays, samples = Gpu._enough(harness, one["slots"], one["seconds"])
-    return min(samples, max(1, round(one["launches"] / (count * replays))))  # a single one of several takes has fewer
+    single = round(one["launches"] / (count * replays)) == TAKE_SAMPLES  # the only one of several takes
+    return min(samples, TAKE_SAMPLES) if single else samples
 
 
 @functools.cache
