@@ -246,7 +246,8 @@ def test_a_launch_of_its_own_is_one_sample() -> None:
     assert sampling.samples(slow) == 1
     assert math.isnan(sampling.error(slow))
     single: Any = {"seconds": 1e-5, "launches": 3 * 200, "slots": 200, "quartiles_s": [1e-5, 1e-5]}
-    assert [sampling.samples({**single, "launches": 200 * count}) for count in (3, 5)] == [3, 5], "one of several takes"
+    taken: list[Any] = [single | {"launches": 200 * count} for count in (3, 5)]
+    assert [sampling.samples(one) for one in taken] == [3, 5], "a single one of several takes"
     quick: Any = {"seconds": 3.2e-3, "launches": 6, "slots": 2, "quartiles_s": [3.1e-3, 3.3e-3]}
     assert sampling.samples(quick) == 2
     assert sampling.error(quick) == pytest.approx(sampling.factor(2) / 16)

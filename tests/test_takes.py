@@ -343,6 +343,24 @@ def test_the_first_process_checks_after_the_last_take_too(device: Device, seed: 
     assert ("elements wrong" in found[-2]) == (seed == 0), found
 
 
+def test_that_check_is_of_a_cell_that_writes_its_outputs_whatever_was_measured_last(
+    device: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What returns its outputs has no further take, but may be the last cell."""
+    gpu, seen = Watched(device, CELLS[0]), list[bool]()
+    gpu.seed, check = 0, gpu._check_afterwards
+
+    def checked(*given: Any, **named: Any) -> None:
+        seen.append(gpu._returns)
+        check(*given, **named)
+
+    monkeypatch.setattr(gpu, "_check_afterwards", checked)
+    for _, measured in worker._turns(gpu, CELLS[:1]):
+        measured()
+        gpu._returns = True
+    assert seen == [False, False]
+
+
 @pytest.mark.parametrize("merge", [clocks.settled, lambda own: clocks.retaken(own[:-1], own[-1])])
 def test_what_replaces_a_measurement_has_no_takes_of_it(
     merge: Callable[[list[Measurement]], list[Measurement]],

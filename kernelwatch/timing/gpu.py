@@ -690,7 +690,7 @@ class Gpu(RunDevice):
         return measurement
 
     def _taken_further(self, one: _Waiting) -> Measurement:
-        timed = one.timed
+        timed, self._returns = one.timed, False  # the cell before may be one that returns its outputs
         with current(self.stream):
             self._fill(one.cell)
             own_mhz = one.measurement["clock64_mhz"] or math.inf
