@@ -31,7 +31,6 @@ from kernelwatch.commands.confirming import (
     untried,
 )
 from kernelwatch.commands.gate import gate
-from kernelwatch.commands.link import check_range
 from kernelwatch.commands.phases import Phases
 from kernelwatch.commands.publishing import QUICK, check_plugin, configuration, have_results, publish
 from kernelwatch.commands.shown import (
@@ -54,8 +53,8 @@ from kernelwatch.plan.cells import Cell, plan
 from kernelwatch.plan.project import Project
 from kernelwatch.report.arguments import selected, unmatched
 from kernelwatch.system.errors import UserError
+from kernelwatch.system.git import check_range, git, resolve
 from kernelwatch.system.git import commits as commits_of
-from kernelwatch.system.git import git, resolve
 
 if TYPE_CHECKING:
     from kernelwatch.extras.fleet.dispatch import Fleet

@@ -13,7 +13,7 @@ import statistics
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -43,8 +43,8 @@ from kernelwatch.report.arguments import Output, Parser, add_selection, selected
 from kernelwatch.report.texts import change_text
 from kernelwatch.system import lifeline
 from kernelwatch.system.errors import UserError
+from kernelwatch.system.git import check_range, git, resolve
 from kernelwatch.system.git import commits as commits_of
-from kernelwatch.system.git import git, resolve
 from kernelwatch.system.waiting import status
 
 if TYPE_CHECKING:
@@ -117,17 +117,6 @@ def run(project: Project, arguments: argparse.Namespace, console: Console, fleet
     code = _told(project, arguments, machines, found, console, commits[0])
     left = {*pairs} - {(one.before, one.after) for one in found}  # a limit was over
     return code or (2 if lacking or left else 0)
-
-
-def check_range(range: str, commits: Sequence[str], hash_of: Callable[[str], str]) -> None:
-    """Raises: UserError if a range has no commits. `hash_of`: the full hash of a commit by its name."""
-    first, dots, last = range.partition("..")
-    last = last.removeprefix(".")
-    is_empty = not commits and dots
-    if is_empty and hash_of(first or "HEAD") != hash_of(last or "HEAD"):
-        raise UserError(f"no commits in {range}: it ends before it begins")
-    if not commits:
-        raise UserError(f"no commits in {range}{': it begins and ends at one commit' if dots else ''}")
 
 
 def asked_of(project: Project, arguments: argparse.Namespace) -> list[Cell]:

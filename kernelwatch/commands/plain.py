@@ -25,7 +25,7 @@ from rich.console import Console
 from kernelwatch.asv import running
 from kernelwatch.asv.machine_names import who
 from kernelwatch.commands.confirming import Events
-from kernelwatch.commands.link import Standing, check_range, code_of, show, standing_along, standing_of
+from kernelwatch.commands.link import Standing, code_of, show, standing_along, standing_of
 from kernelwatch.commands.publishing import check_plugin, publish
 from kernelwatch.commands.shown import show_damaged, show_events, show_unread
 from kernelwatch.commands.versus import add_output, finish
@@ -40,6 +40,7 @@ from kernelwatch.report import benchmarks as report_text
 from kernelwatch.report.arguments import Output, Parser, regular_expression, stop_on_signals
 from kernelwatch.system import lifeline
 from kernelwatch.system.errors import UserError
+from kernelwatch.system.git import check_range
 from kernelwatch.system.machine import machine_id
 from kernelwatch.system.waiting import status
 from kernelwatch.timing.cpu import cpu_name

@@ -175,14 +175,7 @@ def _find(project: Project, arguments: argparse.Namespace, console: Console) -> 
     """Find the commit, or the package, that caused a change."""
     budget_s, within = arguments.budget, arguments.within
     if not arguments.env:
-        range = arguments.commits[0]
-        try:
-            return bisect.find(project, arguments.find, range, budget_s, within, console)
-        except bisect.NoCommits:
-            from kernelwatch.commands.link import check_range  # here, since it imports asv
-
-            check_range(range, (), partial(resolve, project.root))
-            raise
+        return bisect.find(project, arguments.find, arguments.commits[0], budget_s, within, console)
     project.check()
     commit = resolve(project.root, arguments.commits[0]) if arguments.commits else ""
     return packages.find(project, arguments.find, arguments.env, commit, budget_s, within, console)

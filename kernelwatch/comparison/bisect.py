@@ -8,7 +8,7 @@ import re
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 
 from rich.console import Console
@@ -22,7 +22,7 @@ from kernelwatch.plan.build import tree_of_commit
 from kernelwatch.plan.cells import Cell, timed
 from kernelwatch.plan.project import Project
 from kernelwatch.system.errors import UserError
-from kernelwatch.system.git import git, resolve, tree_hash
+from kernelwatch.system.git import check_range, git, resolve, tree_hash
 from kernelwatch.system.waiting import status
 
 JUDGED_BAD = ("worse", "better", "higher", "lower")
@@ -56,10 +56,6 @@ class Commit:
     @cached_property
     def subject(self) -> str:
         return git(self.project.root, "log", "-1", "--format=%h %s", self.sha)
-
-
-class NoCommits(UserError):
-    """There is no commit in a range."""
 
 
 def first_bad(count: int, judge: Callable[[int], str]) -> tuple[int, int, list[int]]:
@@ -198,11 +194,10 @@ def _judge(
 
 
 def _range(root: Path, text: str) -> list[str]:
-    """GOOD and the first-parent commits after it up to BAD, oldest first. Raises: NoCommits; UserError."""
+    """GOOD and the first-parent commits after it up to BAD, oldest first. Raises: UserError if there are none."""
     good, bad = (resolve(root, part or "HEAD") for part in re.split(r"\.{2,3}", text, maxsplit=1))
     after = git(root, "rev-list", "--first-parent", "--reverse", f"{good}..{bad}").splitlines()
-    if not after:
-        raise NoCommits(f"no commits in {text}")
+    check_range(text, after, partial(resolve, root))
     if git(root, "rev-parse", f"{after[0]}^") != good:
         raise UserError(f"{text}: {good[:8]} is not a first-parent ancestor of {bad[:8]}")
     return [good, *after]
@@ -225,8 +220,7 @@ def _distinct(commits: list[Commit], of: Cell | ExactSeries, rung: str) -> list[
 
 
 def find(project: Project, name: str, range: str, budget_s: float, within: float | None, console: Console) -> int:
-    """Print the first bad commit of a range and return 0, or print why there is none and return 2. Raises: NoCommits;
-    UserError."""
+    """Print the first bad commit of a range and return 0, or print why there is none and return 2."""
     of = what(project, name)
     rung = of.rung if isinstance(of, ExactSeries) else of.name
     with tempfile.TemporaryDirectory(prefix="kernelwatch-") as folder:

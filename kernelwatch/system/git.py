@@ -4,7 +4,7 @@ import hashlib
 import os
 import subprocess
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from kernelwatch.system.errors import UserError
@@ -44,6 +44,18 @@ def git(root: Path, *arguments: str, variables: Mapping[str, str] | None = None)
         arguments = ("log", "--no-show-signature", *arguments[1:])
     # A line of `status` may begin with a space.
     return run_command("git", *arguments, root=root, variables=variables).decode(errors="replace").rstrip()
+
+
+def check_range(range: str, commits: Sequence[str], hash_of: Callable[[str], str]) -> None:
+    """Raises: UserError if a range has no commits. `hash_of`: the full hash of a commit by its name."""
+    if commits:
+        return
+    first, dots, last = range.partition("..")
+    if not dots:
+        raise UserError(f"no commits in {range}")
+    if hash_of(first or "HEAD") != hash_of(last.removeprefix(".") or "HEAD"):
+        raise UserError(f"no commits in {range}: it ends before it begins")
+    raise UserError(f"no commits in {range}: it begins and ends at one commit")
 
 
 def resolve(root: Path, name: str) -> str:
