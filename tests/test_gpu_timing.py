@@ -298,6 +298,8 @@ def test_a_check_is_a_sample_if_the_host_held_it_up_for_a_ten_thousandth_at_most
     launch_s: float, late_s: float, share: float, taken: list[tuple[int, int]]
 ) -> None:
     gpu = Handless(launch_s=launch_s)
+    known_s = 1.0 if taken else launch_s  # as the take after the check says, so that no further one follows
+    gpu.budget = dataclasses.replace(gpu.budget, seconds={cell(shape=(32, 64)).key: known_s})
     gpu.enqueue_s = LEAD_IN_S + share * late_s
     gpu.measure(cell(shape=(32, 64)))
     assert gpu.taken == taken

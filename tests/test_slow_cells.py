@@ -1,7 +1,9 @@
 """A cold cell that is slow: no sample finds what the launch before it left in the L2 cache."""
 
+import dataclasses
 import itertools
 import json
+import math
 import statistics
 from typing import Any
 
@@ -10,7 +12,7 @@ import pytest
 from benchmarks.project import PROJECT
 from kernelwatch.history.records import read, sidecars
 from kernelwatch.identity import comparisons
-from kernelwatch.timing.gpu import SLOW_CELL_S, SLOW_S, Gpu
+from kernelwatch.timing.gpu import SLOW_AGREED, SLOW_CELL_S, SLOW_LONG_S, SLOW_MOST, SLOW_S, Gpu
 from kernelwatch.timing.replay import CANARY_BYTES, REST_S, SHORT_REST_S
 from tests.fake_gpu import Device
 from tests.test_replay import BUDGET, cell, device, gpu_of  # noqa: F401 (a fixture)
@@ -87,6 +89,60 @@ def test_the_samples_of_a_slow_cold_cell_are_apart_when_they_are_taken_again(
     monkeypatch.setattr(gpu, "_held_down", lambda *_: next(held, False))
     ran, again = in_a_row(device, gpu, cell())
     assert (ran > 2 * SAMPLES, again) == (True, 0)
+
+
+@pytest.mark.parametrize(
+    ("launch_s", "known_s", "apart", "samples"),
+    [
+        (0.04, math.inf, 0.0, 2),  # the first process has nothing else to hold a single sample against
+        (1.1 * SLOW_LONG_S, math.inf, 0.5, 1),  # what takes so long is steady, and dear
+        (0.04, 0.04, 0.0, 1),
+        (0.04, 0.04 * (1 + 1.9 * SLOW_AGREED), 0.0, 1),
+        (0.04, 0.04 * (1 + 2.1 * SLOW_AGREED), 0.0, 2),
+        (0.04, math.inf, 0.5, SLOW_MOST),
+        (1.1 * SLOW_LONG_S, 1.0, 0.0, SLOW_MOST),
+        (SLOW, math.inf, 0.0, SAMPLES),
+        (SLOW, math.inf, 0.5, SLOW_MOST),
+    ],
+)
+def test_a_slow_cell_has_more_samples_if_they_do_not_agree_with_what_is_known(
+    device: Device,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+    launch_s: float,
+    known_s: float,
+    apart: float,
+    samples: int,
+) -> None:
+    """Every second launch takes longer by `apart`."""
+    gpu, _ = gpu_of(device, cell(), launch_s)
+    if known_s < math.inf:
+        gpu.budget = dataclasses.replace(gpu.budget, seconds={cell().key: known_s})
+    replay, count = gpu.replay, itertools.count(1)
+
+    def replayed(*given: Any, **named: Any) -> Any:
+        seconds, *others = replay(*given, **named)
+        return [one * (1 + apart * (next(count) % 2)) for one in seconds], *others
+
+    monkeypatch.setattr(gpu, "replay", replayed)
+    found = gpu.measure(cell())
+    assert found["launches"] == samples
+    if samples == SLOW_MOST and apart:
+        assert len(found["takes_s"]) > 1
+        assert found["seconds"] == pytest.approx(statistics.mean(found["takes_s"]))
+
+
+@pytest.mark.parametrize(("cache", "limits"), [("hot", []), ("cold", ["power cap"])])
+def test_more_samples_tell_nothing_of_a_slow_cell_that_is_hot_or_meets_a_limit(
+    device: Device,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+    cache: str,
+    limits: list[str],
+) -> None:
+    gpu, _ = gpu_of(device, cell(cache), SLOW)
+    gpu.budget = dataclasses.replace(gpu.budget, seconds={cell(cache).key: 2 * SLOW})
+    take = gpu.take_quietly
+    monkeypatch.setattr(gpu, "take_quietly", lambda *given: {**take(*given), "throttled": limits})
+    assert gpu.measure(cell(cache))["launches"] == SAMPLES
 
 
 def comparisons_kept() -> list[dict[str, Any]]:

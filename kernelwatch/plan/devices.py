@@ -16,7 +16,8 @@ SILENCE_S = 60.0  # a worker that sends nothing and does not work for this long 
 class Budget:
     """How long a measurement takes: `samples` samples of about `sample_s` seconds each, with at least one launch.
 
-    `takes`: of a quick cold cell whose SM clock is not lowered, with other cells in between as long as there are some.
+    `takes`: at most so many of a quick cold cell whose SM clock is not lowered, until they agree, with other cells in
+    between as long as there are some.
     `clocks_mhz`: by the cell's key, the SM clock at which earlier processes measured it; no higher one is waited for.
     `seconds`: by the cell's key, the time of a pass that they measured. They had checked what they timed.
     """
@@ -75,7 +76,7 @@ DEVICES = {
             holds="GPU",
             processes=6,
             quick_processes=2,
-            budget=Budget(samples=5, sample_s=0.002, takes=3),
+            budget=Budget(samples=5, sample_s=0.002, takes=16),
             quick_budget=Budget(samples=3, sample_s=0.002),
         ),
         Device(

@@ -7,7 +7,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -38,9 +38,16 @@ CHECK_DELAY_MOST = 1e-4
 SLOW_S = 0.005  # a launch that takes longer is a sample by itself
 SLOW_CELL_S = 0.05  # a slow cell gets as many samples as fit in this, at least one
 SAMPLES_LEAST = 2  # even if one turn over the buffers takes longer than a sample should
-TAKE_SAMPLES = 3  # of a take, if a cell has several
+SLOW_MOST = 10  # samples of a slow cell that do not agree with what is known
+SLOW_LONG_S = 0.1  # the first process samples such a cell once
+SLOW_AGREED = 2e-3  # as AGREED, of a slow cell: what is more precise would cost too much
+# Takes of a cell that has several, at least: with fewer, all could be at one of two levels by chance. What earlier
+# processes measured is one of them.
+TAKES_LEAST = 6
+AGREED = 5e-4  # the relative standard error of the mean of a cell's takes: below it no further one follows
 # Cells that wait for a further take before the first one has it: some tenths of a second, in which the SM clock moves.
 APART = 6
+FURTHER = TAKES_LEAST - 1  # takes after a cell that will wait: as many as most cells need
 HOST_LOOP = 256  # launches in a loop of the host, fewer if they take longer than HOST_LOOP_S
 HOST_LOOP_LEAST = 32
 HOST_LOOP_S = 0.005
@@ -73,19 +80,18 @@ class _Ready:
 
 @dataclass(frozen=True)
 class _Timed:
-    """What is timed of a quick cell: a graph of `count` launches, of which a sample has `replays`, and a further take
-    some `samples`."""
+    """What is timed of a quick cell: a graph of `count` launches, of which a sample has `replays`."""
 
     graph: Graph
     count: int
     replays: int
-    samples: int
 
 
-@dataclass(frozen=True)
+@dataclass
 class _Waiting:
-    """A cell that waits for further takes, of which `left` are left. `launches`: those of its graph, whose memory they
-    may hold; `repeats`: how often one does the work; `measurement`: of the `takes` so far."""
+    """A cell that waits for further takes, of which `left` are left at most. `launches`: those of its graph, whose
+    memory they may hold; `repeats`: how often one does the work; `measurement`: of the `takes` so far; `known_s`: the
+    time of a launch as earlier processes measured it, or infinite."""
 
     cell: Cell
     launches: list[Callable[[], object]]
@@ -94,6 +100,12 @@ class _Waiting:
     measurement: Measurement
     takes: list[Take]
     left: int
+    known_s: float
+
+    @property
+    def ends(self) -> bool:
+        """Whether it needs no further take."""
+        return not self.left or _agree(_levels(self.takes), self.known_s, TAKES_LEAST, AGREED)
 
 
 @dataclass(frozen=True)
@@ -105,14 +117,28 @@ class _Layout:
     size: int
 
 
+def _levels(takes: Sequence[Take], repeats: int = 1) -> list[float]:
+    """The seconds of one pass in each take: a launch, or its share if it repeats the work."""
+    return [statistics.median(take["seconds"]) / repeats for take in takes]
+
+
+def _agree(seconds: Sequence[float], known_s: float, least: int, error: float) -> bool:
+    """Whether some values say the time of a launch with at most this relative standard error. There must be `least` of
+    them. What earlier processes measured is one more, so that values which agree by chance do not end a cell.
+    `known_s`: that time, or infinite."""
+    values = [*seconds, *([known_s] if known_s < math.inf else [])]
+    if len(values) < least:
+        return False
+    return statistics.stdev(values) <= error * statistics.mean(values) * math.sqrt(len(values))
+
+
 def _figures(cell: Cell, takes: Sequence[Take], repeats: int) -> Measurement:
-    """What all takes of a cell say together. "seconds" is the time of one pass (a launch, or its share if it repeats
-    the work): the median of a take's samples, or their mean if the cell is hot, and the mean over the takes."""
-    seconds = [[value / repeats for value in take["seconds"]] for take in takes]
-    level = statistics.mean if cell.cache == "hot" else statistics.median
+    """What all takes of a cell say together. "seconds" is the time of one pass: the median of a take's samples, and the
+    mean over the takes."""
+    levels = _levels(takes, repeats)
     found: Measurement = {
-        "seconds": statistics.mean(map(level, seconds)),
-        "quartiles_s": quartiles([value for each in seconds for value in each]),
+        "seconds": statistics.mean(levels),
+        "quartiles_s": quartiles([value / repeats for take in takes for value in take["seconds"]]),
         "launches": sum(take["launches"] for take in takes),
         "clock64_mhz": takes[-1]["clock64_mhz"],
         "state": takes[-1]["state"],
@@ -120,8 +146,9 @@ def _figures(cell: Cell, takes: Sequence[Take], repeats: int) -> Measurement:
         "retakes": sum(take["retakes"] for take in takes),
     }
     if cell.cache != "hot" and len(takes) > 1:
-        found["takes_s"] = [statistics.median(each) for each in seconds]
-        found["clock64_mhz"] = statistics.mean(mhz for take in takes if (mhz := take["clock64_mhz"]))
+        found["takes_s"] = levels
+        clocks = [mhz for take in takes if (mhz := take["clock64_mhz"])]
+        found["clock64_mhz"] = statistics.mean(clocks) if clocks else None
     return found
 
 
@@ -463,11 +490,14 @@ class Gpu(RunDevice):
     # --- timing ------------------------------------------------------------------------------------------------
 
     def _take_slow(
-        self, cell: Cell, launch: Callable[[], object], first: Take, enqueue_s: float
-    ) -> tuple[Take, Graph | None]:
-        """The samples of a slow cell, and what was timed: each is one launch, all over one set of buffers. If the cell
-        is cold, each comes after the canaries, which displace what the launch before it left in the L2 cache. `first`:
-        the checked run, which may be the only one of a cold cell; nothing else was timed then.
+        self, cell: Cell, launch: Callable[[], object], first: Take, enqueue_s: float, known_s: float
+    ) -> tuple[list[Take], Graph | None]:
+        """The takes of a slow cell, and what was timed: a sample is one launch, all over one set of buffers. If the
+        cell is cold, each comes after the canaries, which displace what the launch before it left in the L2 cache.
+        `first`: the checked run, which may be the only one of a cold cell; nothing else was timed then. `known_s`: the
+        seconds of a launch as earlier processes measured them, or infinite.
+
+        The first take has as many samples as fit. If it does not agree with what is known, more of one sample follow.
 
         The cell may turn out not to be slow: its first run may have waited for a library to be loaded. What the host
         needed beyond the lead-in is the most by which that run may be too long.
@@ -476,13 +506,27 @@ class Gpu(RunDevice):
         samples = max(1, min(self.budget.samples, round(SLOW_CELL_S / once)))
         low = first["throttled"] or self.low(first, self._own_mhz(cell))
         cold = cell.cache == "cold"  # as the checked run is
-        if cold and samples == 1 and enqueue_s - LEAD_IN_S < CHECK_DELAY_MOST * once and not low:
-            return first, None
-        self._fill(cell)
-        timed = self._queued([launch], 1)
+        takes: list[Take] = []
+        timed: Graph | None = None
         # A hot launch is its own lead-in, which leaves its operands in the cache. That costs as much as a sample.
         lead_in = self.lead_in if cold else ()
-        return self.take_quietly(timed, 1, 1, samples, lead_in, self._own_mhz(cell)), timed
+        if cold and samples == 1 and enqueue_s - LEAD_IN_S < CHECK_DELAY_MOST * once and not low:
+            takes.append(first)
+        while not takes or self._unsettled(takes, known_s, cold):
+            if timed is None:
+                self._fill(cell)
+                timed = self._queued([launch], 1)
+            count, share = (1, 0.0) if takes else (samples, 1.0)  # of the rest, which the first take had
+            takes.append(self.take_quietly(timed, 1, 1, count, lead_in, self._own_mhz(cell), share))
+        return takes, timed
+
+    def _unsettled(self, takes: list[Take], known_s: float, cold: bool) -> bool:
+        """Whether a slow cell has more samples: it is slow indeed and cold, met no limit, and they do not agree."""
+        seconds = [value for take in takes for value in take["seconds"]]
+        if not cold or takes[-1]["throttled"] or len(seconds) >= SLOW_MOST or seconds[-1] < SLOW_S:
+            return False
+        alone = known_s == math.inf and seconds[0] > SLOW_LONG_S
+        return not (alone or _agree(seconds, known_s, 2, SLOW_AGREED))
 
     def _own_mhz(self, cell: Cell) -> float:
         return self.budget.clocks_mhz.get(cell.key, math.inf)
@@ -494,10 +538,11 @@ class Gpu(RunDevice):
         launch; `known_s`: as earlier processes measured them, or infinite."""
         first, seen_mhz = (known_s, math.inf) if known_s < SLOW_S else self._replayed_once(launches, once)
         count, replays, samples = self._enough(len(launches), first)
+        # Each time buffers are filled, the L2 cache settles in one of several ways, whose times differ by up to some
+        # percent. So each sample of a hot cell fills them again, and each take of a cold one that has several is one
+        # sample. The mean counts.
         if self._has_more(cell, min(self._own_mhz(cell), seen_mhz)):
-            samples = min(samples, TAKE_SAMPLES)
-        # Each time hot buffers are loaded into the L2 cache, they settle there in one of several ways, whose times
-        # differ by some percent. So every sample loads them again, and the mean counts.
+            samples = 1
         rounds = samples if cell.cache == "hot" else 1
         taken: list[Take] = []
         graph, own_mhz = self._queued(launches, count), self._own_mhz(cell)
@@ -510,7 +555,7 @@ class Gpu(RunDevice):
             )
             taken.append(take)
             own_mhz = min(own_mhz, taken[0]["clock64_mhz"] or math.inf)
-        return taken, _Timed(graph, count, replays, min(samples, TAKE_SAMPLES))
+        return taken, _Timed(graph, count, replays)
 
     def _replayed_once(self, launches: list[Callable[[], object]], once: float) -> tuple[float, float]:
         """The seconds of a launch in a graph, and the SM clock in MHz meanwhile, infinite if that is unknown or took
@@ -612,9 +657,8 @@ class Gpu(RunDevice):
             takes: list[Take] = []
             quick: _Timed | None = None
             if once >= SLOW_S:
-                taken, timed = self._take_slow(cell, launches[0], first, enqueue_s)
-                takes, slots = [taken], 1
-                once = statistics.median(taken["seconds"])
+                takes, timed = self._take_slow(cell, launches[0], first, enqueue_s, known_s)
+                slots, once = 1, statistics.median(takes[0]["seconds"])
             if once < SLOW_S:
                 (takes, quick), slots = self._take_quick(cell, launches, once, known_s), len(launches)
                 timed = quick.graph
@@ -639,7 +683,7 @@ class Gpu(RunDevice):
                 self._check_afterwards(cell, launches[:slots], timed, looks)
         if quick and not takes[-1]["throttled"] and self._has_more(cell, takes[-1]["clock64_mhz"]):
             left = self.budget.takes - 1
-            self._fresh = _Waiting(cell, launches, quick, repeats, measurement, takes, left)
+            self._fresh = _Waiting(cell, launches, quick, repeats, measurement, takes, left, known_s)
         return measurement
 
     # --- further takes -----------------------------------------------------------------------------------------
@@ -656,9 +700,11 @@ class Gpu(RunDevice):
 
         At its highest, or a little below, the clock moves by some megahertz within tenths of a second, for which a take
         is too short. Takes that are as far apart see it as often as further processes would
-        (docs/research/measuring.md). A cell that a later one might disturb has none: what it allocates in a launch may
-        be another one's by then, and what it sets aside of the L2 cache is given back. Nor has one that needs inputs by
-        the host, that writes to its inputs, or that may hold memory where little is left.
+        (docs/research/measuring.md). They end as soon as they agree.
+
+        A cell that a later one might disturb has none: what it allocates in a launch may be another one's by then, and
+        what it sets aside of the L2 cache is given back. Nor has one that needs inputs by the host, that writes to its
+        inputs, or that may hold memory where little is left.
         """
         if self.budget.takes < 2 or cell.cache != "cold" or self._once is None or self._returns or self._allocates:
             return False
@@ -671,8 +717,8 @@ class Gpu(RunDevice):
         """The cells that should have a further take now: those that have waited longest, if the one that was measured
         last will wait, too, since it left the clock where it was. Each is to be taken, by `take_further`, before the
         next one is asked for. `last`: no other cell will follow, so that none may wait."""
-        turns = self.budget.takes - 1 if self._fresh and len(self._waiting) > APART else 0
-        while self._waiting and (last or turns > 0):
+        turns = FURTHER if self._fresh and len(self._waiting) > APART else 0
+        while self._waiting and (last or turns > 0 or (self._fresh and len(self._waiting) > 2 * APART)):
             turns -= 1
             yield self._waiting[0].cell
 
@@ -681,25 +727,27 @@ class Gpu(RunDevice):
         what was timed is wrong after the last one."""
         one = self._waiting.popleft()
         before = one.measurement["spent_s"]
-        one = replace(one, left=one.left - 1)
-        measurement = self._watched(lambda: self._taken_further(one))
-        spent = Counter(before) + Counter(measurement["spent_s"])
-        measurement["spent_s"] = {part: round(seconds, DIGITS) for part, seconds in spent.items()}
-        if one.left:
-            self._waiting.append(replace(one, measurement=measurement))
-        return measurement
+        one.measurement = self._watched(lambda: self._taken_further(one))
+        spent = Counter(before) + Counter(one.measurement["spent_s"])
+        one.measurement["spent_s"] = {part: round(seconds, DIGITS) for part, seconds in spent.items()}
+        if not one.ends:
+            self._waiting.append(one)
+        return one.measurement
 
     def _taken_further(self, one: _Waiting) -> Measurement:
         timed, self._returns = one.timed, False  # the cell before may be one that returns its outputs
         with current(self.stream):
             self._fill(one.cell)
             own_mhz = one.measurement["clock64_mhz"] or math.inf
-            how = timed.graph, timed.replays, timed.count, timed.samples
+            how = timed.graph, timed.replays, timed.count, 1
             # The cell before left the clock alone: a rest comes only if the known one is not there.
             take = self.take_quietly(*how, own_mhz=own_mhz, share=0.0)
-            if not take["throttled"]:  # the takes before met no limit
+            one.left -= 1
+            if take["throttled"]:  # the takes before met no limit
+                one.left = 0
+            else:
                 one.takes.append(take)
-            if not one.left and not self.seed:
+            if one.ends and not self.seed:
                 self._check_afterwards(one.cell, one.launches, timed.graph, with_inputs=False)
         return {**one.measurement, **_figures(one.cell, one.takes, one.repeats)}
 
