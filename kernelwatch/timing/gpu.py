@@ -166,6 +166,7 @@ class Gpu(RunDevice):
         self._host: dict[tuple[str, int, bool], NDArray[Any]] = {}  # of one cell: the inputs that the host made
         self._waiting: deque[_Waiting] = deque()
         self._fresh: _Waiting | None = None  # what was measured last, if it has further takes
+        self._set_aside = l2.set_aside_bytes()  # by default: some GPUs set aside a part of the L2 cache
         self._allocates = False  # whether a launch of the cell allocates memory
         self._once: Graph | None = None  # of the cell: a graph of one launch, None if it cannot be captured
         # One allocation for all cells, so that a buffer has the same place in memory for every rung in every process.
@@ -711,7 +712,7 @@ class Gpu(RunDevice):
         free, total = self.cupy.cuda.runtime.memGetInfo()
         special = any(one.updated or one.values is not None for one in self._operands_of(cell).inputs)
         highest = bool(mhz) and LOWERED_CLOCK * self.best_clock_mhz <= mhz < math.inf  # type: ignore[operator]
-        return highest and not special and 2 * int(free) >= int(total) and not l2.set_aside_bytes()
+        return highest and not special and 2 * int(free) >= int(total) and l2.set_aside_bytes() == self._set_aside
 
     def due(self, last: bool) -> Iterator[Cell]:
         """The cells that should have a further take now: those that have waited longest, if the one that was measured
