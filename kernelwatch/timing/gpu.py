@@ -38,6 +38,7 @@ CHECK_DELAY_MOST = 1e-4
 SLOW_S = 0.005  # a launch that takes longer is a sample by itself
 SLOW_CELL_S = 0.05  # a slow cell gets as many samples as fit in this, at least one
 SAMPLES_LEAST = 2  # even if one turn over the buffers takes longer than a sample should
+TAKE_S = 0.004  # seconds of the samples of a take, if a cell has several takes
 SLOW_MOST = 10  # samples of a slow cell that do not agree with what is known
 SLOW_LONG_S = 0.1  # the first process samples such a cell once
 SLOW_AGREED = 2e-3  # as AGREED, of a slow cell: what is more precise would cost too much
@@ -80,11 +81,13 @@ class _Ready:
 
 @dataclass(frozen=True)
 class _Timed:
-    """What is timed of a quick cell: a graph of `count` launches, of which a sample has `replays`."""
+    """What is timed of a quick cell: a graph of `count` launches, of which a sample has `replays`, and a further take
+    some `samples`."""
 
     graph: Graph
     count: int
     replays: int
+    samples: int
 
 
 @dataclass
@@ -540,10 +543,11 @@ class Gpu(RunDevice):
         first, seen_mhz = (known_s, math.inf) if known_s < SLOW_S else self._replayed_once(launches, once)
         count, replays, samples = self._enough(len(launches), first)
         # Each time buffers are filled, the L2 cache settles in one of several ways, whose times differ by up to some
-        # percent. So each sample of a hot cell fills them again, and each take of a cold one that has several is one
-        # sample. The mean counts.
+        # percent. So each sample of a hot cell fills them again, and so does each take of a cold one that has several:
+        # these are short. The mean counts.
+        further = max(1, min(samples, round(TAKE_S / (first * count * replays))))
         if self._has_more(cell, min(self._own_mhz(cell), seen_mhz)):
-            samples = 1
+            samples = further
         rounds = samples if cell.cache == "hot" else 1
         taken: list[Take] = []
         graph, own_mhz = self._queued(launches, count), self._own_mhz(cell)
@@ -556,7 +560,7 @@ class Gpu(RunDevice):
             )
             taken.append(take)
             own_mhz = min(own_mhz, taken[0]["clock64_mhz"] or math.inf)
-        return taken, _Timed(graph, count, replays)
+        return taken, _Timed(graph, count, replays, further)
 
     def _replayed_once(self, launches: list[Callable[[], object]], once: float) -> tuple[float, float]:
         """The seconds of a launch in a graph, and the SM clock in MHz meanwhile, infinite if that is unknown or took
@@ -739,12 +743,10 @@ class Gpu(RunDevice):
         timed, self._returns = one.timed, False  # the cell before may be one that returns its outputs
         with current(self.stream):
             self._fill(one.cell)
-            own_mhz = one.measurement["clock64_mhz"] or math.inf
-            how = timed.graph, timed.replays, timed.count, 1
-            # The cell before left the clock alone: a rest comes only if the known one is not there.
-            take = self.take_quietly(*how, own_mhz=own_mhz, share=0.0)
+            # The cell before left the clock alone, so no rest comes first. It moves by less than what is told as lowered.
+            take = self.take(timed.graph, timed.replays, timed.count, timed.samples)
             one.left -= 1
-            if take["throttled"]:  # the takes before met no limit
+            if take["throttled"] or self.low(take, share=LOWERED_CLOCK):  # the takes before met no limit
                 one.left = 0
             else:
                 one.takes.append(take)
