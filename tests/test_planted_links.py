@@ -14,7 +14,7 @@ from kernelwatch.plan.cells import plan
 from lab import planted
 from lab.gpus import sessions_in
 from lab.planted import Change
-from tests.repositories import ROOT
+from tests.repositories import ROOT, SMALL_ENGINE, WORKS, rewrite, small_cache
 
 pytestmark = [pytest.mark.xdist_group("planted_links"), pytest.mark.timeout(600)]
 MACHINES = "nvidia-h200.intel-xeon.x86-64.linux", "nvidia-h200.amd-epyc.x86-64.linux"
@@ -22,7 +22,7 @@ SIGNS = {"slower": 1, "faster": -1, "": 0}
 EXACTLY = "flagged is exactly what was planted"
 BLOCKED = "gpukernels/transpose/c_blocked.c"
 LOOP = "    for (long long m0 = 0;"
-AGAIN = f"    for (volatile int i = 0; i < 1000; ++i)\n{LOOP}"
+AGAIN = f"    {WORKS}\n    for (volatile int i = 0; i < 1000; ++i, ++optopt)\n{LOOP}"
 
 
 @pytest.fixture
@@ -125,11 +125,13 @@ def test_parts_are_linked_and_go_on(
     monkeypatch.setattr(planted, "CELLS", {"transpose": "^transpose/c_blocked float32 256x256 cold$"})
     folder = tmp_path / "repository"
     planted.build(folder)
+    small_cache(folder / "kernelwatch")
+    for edits in SMALL_ENGINE:  # its clock is exact, so that few turns decide
+        rewrite(folder, edits)
 
     assert planted.main(["link", str(folder), "--limit", "-1"]) == 2
     assert "3 commits are left" in capfd.readouterr().out
     for at in range(2):
-        # More than a moment: on a busy machine four turns may not be enough even for this.
         assert planted.main(["link", str(folder), "--part", f"{at}/2", "--budget", "20"]) == 0
     told = capfd.readouterr().out
     assert "worse: transpose/c_blocked float32 256x256 cold" in told
