@@ -176,7 +176,7 @@ class Change:
         better = (self.step.after > self.step.before) == self.series.higher_is_better
         return "improvement" if better else "regression"
 
-    @property
+    @cached_property
     def first(self) -> Result:
         """The first result after the step, or after the first step of a gradual change."""
         return self.series.results[self._begin]
@@ -185,11 +185,11 @@ class Change:
     def _begin(self) -> int:
         return self.step.at if self.step.since is None else self.step.since
 
-    @property
+    @cached_property
     def last(self) -> Result:
         return self.series.results[self.step.at]
 
-    @property
+    @cached_property
     def before(self) -> Result:
         """The last result before the change."""
         return self.series.results[max(self._begin - 1, 0)]

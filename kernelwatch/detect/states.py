@@ -136,7 +136,8 @@ class States:
         self._changes: dict[int, Standing] = {}
         self._events: dict[int, Standing] = {}
         for event in self.events:
-            own = [self._change(event, change, word_of(event, self.verdicts)) for change in event.changes]
+            word = word_of(event, self.verdicts)
+            own = [self._change(event, change, word) for change in event.changes]
             self._changes |= {id(change): standing for change, standing in zip(event.changes, own, strict=True)}
             self._events[id(event)] = self._event(event, own)
 
