@@ -743,7 +743,7 @@ class Gpu(RunDevice):
         timed, self._returns = one.timed, False  # the cell before may be one that returns its outputs
         with current(self.stream):
             self._fill(one.cell)
-            # The cell before left the clock alone, so no rest comes first. It moves by less than what is told as lowered.
+            # The cell before left the clock alone, so that no rest comes first. It moves by less than half a percent.
             take = self.take(timed.graph, timed.replays, timed.count, timed.samples)
             one.left -= 1
             if take["throttled"] or self.low(take, share=LOWERED_CLOCK):  # the takes before met no limit
