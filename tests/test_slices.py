@@ -59,7 +59,9 @@ def quietly(
     samples: int = SAMPLES,
     own_mhz: float = OWN_MHZ,
     prepared_s: float = 0.0,
+    anew: bool = False,
 ) -> tuple[Powered, replay.Take]:
+    """`anew`: something readies each sample, which is an event as well."""
     powered = Powered(device, mhz, masks)
 
     def sleep(seconds: float) -> None:
@@ -69,7 +71,8 @@ def quietly(
     monkeypatch.setattr(replay, "time", SimpleNamespace(sleep=sleep, monotonic=device.now))
     graph = powered.graph([lambda: device.enqueue("work", (), KERNEL_S)], NODES)
     powered.idle_since = device.now() - prepared_s
-    return powered, powered.take_quietly(graph, REPLAYS, NODES, samples, (), own_mhz)
+    more: dict[str, Any] = {"anew": lambda: powered.events.append(("anew", 0.0))} if anew else {}
+    return powered, powered.take_quietly(graph, REPLAYS, NODES, samples, (), own_mhz, **more)
 
 
 SLICED = [("rest", REST_S / SAMPLES), ("samples", 1)] * SAMPLES
@@ -188,6 +191,29 @@ def test_all_others_are_taken_in_one_go(
     """At the highest clock, after a short rest, and with too few samples for the median to leave two out."""
     powered, _ = quietly(monkeypatch, device, [mhz], [0], samples, mhz)
     assert powered.events == events
+
+
+@pytest.mark.parametrize(
+    ("mhz", "events"),
+    [
+        (HIGHEST_MHZ, [("anew", 0.0), ("samples", 1)] * SAMPLES),
+        (0.96 * HIGHEST_MHZ, [("rest", SHORT_REST_S), *[("anew", 0.0), ("samples", 1)] * SAMPLES]),
+        (OWN_MHZ, [("rest", REST_S / SAMPLES), ("anew", 0.0), ("samples", 1)] * SAMPLES),
+    ],
+)
+def test_what_readies_each_sample_comes_after_its_rest(
+    mhz: float, events: list[Any], device: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing but the lead-in runs between it and the sample."""
+    powered, taken = quietly(monkeypatch, device, [mhz], [0], own_mhz=mhz, anew=True)
+    assert powered.events == events
+    assert (len(taken["seconds"]), taken["launches"]) == (SAMPLES, NODES * REPLAYS * SAMPLES)
+
+
+def test_each_sample_that_is_taken_again_is_readied_again(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    powered, taken = quietly(monkeypatch, device, [0.95 * OWN_MHZ], [0], anew=True)
+    assert taken["retakes"] == 1
+    assert powered.events.count(("anew", 0.0)) == 2 * SAMPLES
 
 
 @pytest.mark.parametrize("l2_mib", [40, 60, 126])

@@ -99,10 +99,12 @@ def test_the_samples_of_a_slow_cold_cell_are_apart_when_they_are_taken_again(
         (0.04, 0.04, 0.0, 1),
         (0.04, 0.04 * (1 + 1.9 * SLOW_AGREED), 0.0, 1),
         (0.04, 0.04 * (1 + 2.1 * SLOW_AGREED), 0.0, 2),
-        (0.04, math.inf, 0.5, SLOW_MOST),
-        (1.1 * SLOW_LONG_S, 1.0, 0.0, SLOW_MOST),
+        (0.04, math.inf, 0.05, SLOW_MOST),
+        (0.04, math.inf, 0.5, 3),  # two agree, and the third one was disturbed
+        (1.1 * SLOW_LONG_S, 1.1 * SLOW_LONG_S, 0.05, SLOW_MOST),
+        (1.1 * SLOW_LONG_S, 1.0, 0.0, 2),  # they agree, whatever was known
         (SLOW, math.inf, 0.0, SAMPLES),
-        (SLOW, math.inf, 0.5, SLOW_MOST),
+        (SLOW, math.inf, 0.05, SLOW_MOST),
     ],
 )
 def test_a_slow_cell_has_more_samples_if_they_do_not_agree_with_what_is_known(

@@ -8,6 +8,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -38,6 +39,7 @@ CHECK_DELAY_MOST = 1e-4
 SLOW_S = 0.005  # a launch that takes longer is a sample by itself
 SLOW_CELL_S = 0.05  # a slow cell gets as many samples as fit in this, at least one
 SAMPLES_LEAST = 2  # even if one turn over the buffers takes longer than a sample should
+FAR = 0.1  # of a cell's time: what the L2 cache settles into differs by some percent at most
 TAKE_S = 0.004  # seconds of the samples of a take, if a cell has several takes
 SLOW_MOST = 10  # samples of a slow cell that do not agree with what is known
 SLOW_LONG_S = 0.1  # the first process samples such a cell once
@@ -82,12 +84,13 @@ class _Ready:
 @dataclass(frozen=True)
 class _Timed:
     """What is timed of a quick cell: a graph of `count` launches, of which a sample has `replays`, and a further take
-    some `samples`."""
+    some `samples`. `anew`: whether the buffers were filled before each sample of the first take."""
 
     graph: Graph
     count: int
     replays: int
     samples: int
+    anew: bool
 
 
 @dataclass
@@ -108,7 +111,7 @@ class _Waiting:
     @property
     def ends(self) -> bool:
         """Whether it needs no further take."""
-        return not self.left or _agree(_levels(self.takes), self.known_s, TAKES_LEAST, AGREED)
+        return not self.left or _agree(_levels(self.takes, self.timed.anew), self.known_s, TAKES_LEAST, AGREED)
 
 
 @dataclass(frozen=True)
@@ -120,27 +123,36 @@ class _Layout:
     size: int
 
 
-def _levels(takes: Sequence[Take], repeats: int = 1) -> list[float]:
-    """The seconds of one pass in each take: a launch, or its share if it repeats the work."""
-    return [statistics.median(take["seconds"]) / repeats for take in takes]
+def _near(seconds: Sequence[float]) -> list[float]:
+    """The values that are not FAR from their median: what is, was disturbed, such as by another program's work."""
+    middle = statistics.median_low(seconds)
+    return [value for value in seconds if abs(value - middle) <= FAR * middle]
+
+
+def _levels(takes: Sequence[Take], anew: bool, repeats: int = 1) -> list[float]:
+    """The seconds of one pass in each take: a launch, or its share if it repeats the work. That is the mean of samples
+    whose buffers were filled `anew`, since each may have a level of its own; or else their median."""
+    return [
+        (statistics.mean(_near(take["seconds"])) if anew else statistics.median(take["seconds"])) / repeats
+        for take in takes
+    ]
 
 
 def _agree(seconds: Sequence[float], known_s: float, least: int, error: float) -> bool:
     """Whether some values say the time of a launch with at most this relative standard error. There must be `least` of
     them. What earlier processes measured is one more, so that values which agree by chance do not end a cell.
     `known_s`: that time, or infinite."""
-    values = [*seconds, *([known_s] if known_s < math.inf else [])]
+    values = _near([*seconds, *([known_s] if known_s < math.inf else [])])
     if len(values) < least:
         return False
     return statistics.stdev(values) <= error * statistics.mean(values) * math.sqrt(len(values))
 
 
-def _figures(cell: Cell, takes: Sequence[Take], repeats: int) -> Measurement:
-    """What all takes of a cell say together. "seconds" is the time of one pass: the median of a take's samples, and the
-    mean over the takes."""
-    levels = _levels(takes, repeats)
+def _figures(cell: Cell, takes: Sequence[Take], anew: bool, repeats: int) -> Measurement:
+    """What all takes of a cell say together. "seconds" is the time of one pass, the mean over the takes."""
+    levels = _levels(takes, anew, repeats)
     found: Measurement = {
-        "seconds": statistics.mean(levels),
+        "seconds": statistics.mean(_near(levels)),
         "quartiles_s": quartiles([value / repeats for take in takes for value in take["seconds"]]),
         "launches": sum(take["launches"] for take in takes),
         "clock64_mhz": takes[-1]["clock64_mhz"],
@@ -543,24 +555,25 @@ class Gpu(RunDevice):
         first, seen_mhz = (known_s, math.inf) if known_s < SLOW_S else self._replayed_once(launches, once)
         count, replays, samples = self._enough(len(launches), first)
         # Each time buffers are filled, the L2 cache settles in one of several ways, whose times differ by up to some
-        # percent. So each sample of a hot cell fills them again, and so does each take of a cold one that has several:
-        # these are short. The mean counts.
+        # percent. So each sample fills them again, but for the short takes of a cell that has several. The mean counts.
         further = max(1, min(samples, round(TAKE_S / (first * count * replays))))
+        anew: Callable[[], object] | None = None
         if self._has_more(cell, min(self._own_mhz(cell), seen_mhz)):
             samples = further
+        elif cell.cache != "hot" and not self._special(cell):
+            anew = partial(self._fill, cell)
         rounds = samples if cell.cache == "hot" else 1
         taken: list[Take] = []
         graph, own_mhz = self._queued(launches, count), self._own_mhz(cell)
         for at in range(rounds):
-            self._fill(cell)
+            if anew is None:
+                self._fill(cell)
             # The first round comes after what ran before, the others after these launches: as slices of one take.
             share = 1 / rounds if at else 1.0
-            take = self.take_quietly(
-                graph, replays, count, samples // rounds, own_mhz=own_mhz, share=share, seen_mhz=seen_mhz
-            )
-            taken.append(take)
+            how = graph, replays, count, samples // rounds
+            taken.append(self.take_quietly(*how, own_mhz=own_mhz, share=share, seen_mhz=seen_mhz, anew=anew))
             own_mhz = min(own_mhz, taken[0]["clock64_mhz"] or math.inf)
-        return taken, _Timed(graph, count, replays, further)
+        return taken, _Timed(graph, count, replays, further, anew is not None)
 
     def _replayed_once(self, launches: list[Callable[[], object]], once: float) -> tuple[float, float]:
         """The seconds of a launch in a graph, and the SM clock in MHz meanwhile, infinite if that is unknown or took
@@ -667,7 +680,11 @@ class Gpu(RunDevice):
             if once < SLOW_S:
                 (takes, quick), slots = self._take_quick(cell, launches, once, known_s), len(launches)
                 timed = quick.graph
-            measurement: Measurement = {**_figures(cell, takes, repeats), "slots": slots, "identity": identity}
+            measurement: Measurement = {
+                **_figures(cell, takes, bool(quick and quick.anew), repeats),
+                "slots": slots,
+                "identity": identity,
+            }
             if self._once is None:
                 measurement["timed_by"] = "events"
             if cell.launch_cost:
@@ -714,9 +731,13 @@ class Gpu(RunDevice):
         if self.budget.takes < 2 or cell.cache != "cold" or self._once is None or self._returns or self._allocates:
             return False
         free, total = self.cupy.cuda.runtime.memGetInfo()
-        special = any(one.updated or one.values is not None for one in self._operands_of(cell).inputs)
         highest = bool(mhz) and LOWERED_CLOCK * self.best_clock_mhz <= mhz < math.inf  # type: ignore[operator]
-        return highest and not special and 2 * int(free) >= int(total) and l2.set_aside_bytes() == self._set_aside
+        roomy = 2 * int(free) >= int(total) and l2.set_aside_bytes() == self._set_aside
+        return highest and roomy and not self._special(cell)
+
+    def _special(self, cell: Cell) -> bool:
+        """Whether a cell has an input that the host makes, which takes long to fill, or one that its launches write."""
+        return any(one.updated or one.values is not None for one in self._operands_of(cell).inputs)
 
     def due(self, last: bool) -> Iterator[Cell]:
         """The cells that should have a further take now: those that have waited longest, if the one that was measured
@@ -752,7 +773,7 @@ class Gpu(RunDevice):
                 one.takes.append(take)
             if one.ends and not self.seed:
                 self._check_afterwards(one.cell, one.launches, timed.graph, with_inputs=False)
-        return {**one.measurement, **_figures(one.cell, one.takes, one.repeats)}
+        return {**one.measurement, **_figures(one.cell, one.takes, timed.anew, one.repeats)}
 
     @spends("look")
     def _look(self, cell: Cell, launch: Callable[[], object], measurement: Measurement) -> None:

@@ -264,10 +264,17 @@ class Replayer:
         }
 
     def take_sliced(
-        self, rest_s: float, graph: Graph, replays: int, nodes: int, samples: int, lead_in: tuple[Graph, ...] = ()
+        self,
+        rest_s: float,
+        graph: Graph,
+        replays: int,
+        nodes: int,
+        samples: int,
+        lead_in: tuple[Graph, ...] = (),
+        anew: Callable[[], object] = lambda: None,
     ) -> Take:
         """As `take`, but each sample after a lead-in of its own, and after its share of a rest if `rest_s`, the seconds
-        of all rests together, is not 0.
+        of all rests together, is not 0. `anew`: called before each sample, after its rest.
 
         The clock is the median over the samples; a limit that one of them met counts for all.
         """
@@ -275,6 +282,7 @@ class Replayer:
         for _ in range(samples):
             if rest_s:
                 self.rest(rest_s / samples)
+            anew()
             slices.append(self.take(graph, replays, nodes, 1, lead_in))
         clocks = [one["clock64_mhz"] for one in slices if one["clock64_mhz"]]
         clock = statistics.median(clocks) if clocks else None
@@ -325,6 +333,7 @@ class Replayer:
         own_mhz: float = math.inf,
         share: float = 1.0,
         seen_mhz: float = math.inf,
+        anew: Callable[[], object] | None = None,
     ) -> Take:
         """As `take`, but after a rest if something holds the SM clock down, and marked if it stays low.
 
@@ -338,26 +347,36 @@ class Replayer:
         `seen_mhz`: the clock at which these launches have just run, without a rest, if their own one is not known. A
         low one is what a first take would have told, so that the rest comes at once.
         `lead_in`: as in `replay`; what is not `graph` itself comes before each sample.
+        `anew`: what readies each sample; then each has a lead-in of its own, too.
         """
         before, rest, retakes = math.inf, share * self.rest_s(own_mhz), 0
         if own_mhz == math.inf and seen_mhz < STEADY_CLOCK * self.best_clock_mhz:
             before, rest = seen_mhz, self.rest_s(seen_mhz)
-        taken = self._rested(rest, graph, replays, nodes, samples, lead_in)
+        how = graph, replays, nodes, samples, lead_in, anew
+        taken = self._rested(rest, *how)
         while retakes < RETAKES and self._held_down(taken, own_mhz, rest, before):
             before = taken["clock64_mhz"] or 0.0
             rest, retakes = self.rest_s(before, taken["throttled"]) or SHORT_REST_S, retakes + 1
-            taken = self._rested(rest, graph, replays, nodes, samples, lead_in)
+            taken = self._rested(rest, *how)
         limits_met = [*taken["throttled"], *([LOW_CLOCK] if self.low(taken, share=LOWERED_CLOCK) else [])]
         return {**taken, "retakes": retakes, "throttled": limits_met}
 
     def _rested(
-        self, rest_s: float, graph: Graph, replays: int, nodes: int, samples: int, lead_in: tuple[Graph, ...]
+        self,
+        rest_s: float,
+        graph: Graph,
+        replays: int,
+        nodes: int,
+        samples: int,
+        lead_in: tuple[Graph, ...],
+        anew: Callable[[], object] | None = None,
     ) -> Take:
         shares = rest_s == REST_S and samples >= SLICED_LEAST
         if not shares:
             self.rest(rest_s)
-        if shares or lead_in:
-            return self.take_sliced(rest_s if shares else 0.0, graph, replays, nodes, samples, lead_in)
+        if shares or lead_in or anew:
+            slices = rest_s if shares else 0.0, graph, replays, nodes, samples, lead_in
+            return self.take_sliced(*slices, anew) if anew else self.take_sliced(*slices)
         return self.take(graph, replays, nodes, samples, lead_in)
 
     def _held_down(self, taken: Take, own_mhz: float, rest_s: float, before_mhz: float) -> bool:
