@@ -497,9 +497,9 @@ def test_a_pass_of_the_cpu_is_a_share_of_a_launch_that_repeats_it(
 
 
 def test_a_cold_figure_is_that_of_most_samples(device: Device) -> None:
-    """One that another program disturbed does not count."""
+    """One that another program disturbed does not count, nor the fastest alone."""
     gpu, package = gpu_of(device, cell())
-    take, values = gpu.take, iter([3e-5, 2e-5, 2e-5])
+    take, values = gpu.take, iter([3e-5, 1e-5, 2e-5])
 
     def taken(graph: Any, replays: int, nodes: int, samples: int, lead_in: tuple[Any, ...] = ()) -> Any:
         found = take(graph, replays, nodes, samples, lead_in)

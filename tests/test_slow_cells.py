@@ -141,7 +141,7 @@ def test_more_samples_tell_nothing_of_a_slow_cell_that_is_hot_or_meets_a_limit(
     limits: list[str],
 ) -> None:
     gpu, _ = gpu_of(device, cell(cache), SLOW)
-    gpu.budget = dataclasses.replace(gpu.budget, seconds={cell(cache).key: 2 * SLOW})
+    gpu.budget = dataclasses.replace(gpu.budget, seconds={cell(cache).key: 1.05 * SLOW})
     take = gpu.take_quietly
     monkeypatch.setattr(gpu, "take_quietly", lambda *given: {**take(*given), "throttled": limits})
     assert gpu.measure(cell(cache))["launches"] == SAMPLES
