@@ -1,6 +1,7 @@
 """The laboratory's script that shows what an L2 cache settles into (scripts/lab/levels)."""
 
 import json
+import statistics
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
@@ -73,3 +74,24 @@ def test_the_table_tells_levels_from_samples(tmp_path: Path) -> None:
     assert levels.main(["--table", "--out", str(record)]) == 0
     row = levels.text(json.loads(record.read_text())).splitlines()[-1]
     assert row == "| `move/copy` | 0.07 % | 0.00 % | 0.00 % | 0.00 % | 0.00 % | 1.53 % |"
+
+
+def test_the_page_has_the_table_of_the_record_and_says_what_it_shows() -> None:
+    record = json.loads(levels.RECORD.read_text(encoding="utf-8"))
+    assert levels.text(record) in levels.PAGE.read_text(encoding="utf-8")
+    cells = record["cells"]
+    inside = [levels.inside([take for takes in ways.values() for take in takes]) for ways in cells.values()]
+    assert [round(100 * edge(inside), 2) for edge in (min, max)] == [0.05, 0.08]
+    apart = {way: [levels.between(ways[way]) for ways in cells.values()] for way in levels.WAYS}
+    *still, others, filled = levels.WAYS
+    assert round(100 * max(value for way in still for value in apart[way]), 2) == 0.09
+    four = [at for at, value in enumerate(apart[others]) if value > 0.005]
+    names = [levels.CELLS[at].split()[0].split("/")[1] for at in four]
+    assert names == ["thread_tile_2d", "split_tail", "cublas", "naive_read"]
+    assert [round(100 * edge(apart[others][at] for at in four), 1) for edge in (min, max)] == [0.6, 0.9]
+    assert [round(1000 * apart[filled][at]) for at in four] == [9, 7, 2, 1]
+    rest = [apart[way][at] for way in (others, filled) for at in range(len(cells)) if at not in four]
+    assert round(100 * max(rest), 2) == 0.13
+    takes = sorted(map(statistics.fmean, cells[levels.CELLS[0]][filled]))
+    assert (len(takes), takes[11] < 1.005 * takes[0]) == (16, True)
+    assert [round(100 * (take / statistics.median(takes[:12]) - 1)) for take in takes[12:]] == [1, 2, 2, 3]

@@ -32,7 +32,7 @@ from kernelwatch.report.markdown import table
 from kernelwatch.report.texts import percent
 from kernelwatch.run.outcome import FINE, LEAST
 from kernelwatch.timing.clocks import odd
-from kernelwatch.timing.gpu import GUARD_BYTES
+from kernelwatch.timing.gpu import GUARD_BYTES, SLOW_S
 from kernelwatch.timing.record import Measurement
 from kernelwatch.timing.replay import STEADY_CLOCK
 from lab.figures import write_block
@@ -161,11 +161,13 @@ def by_sampling(records: Sequence[Record]) -> str:
 
 
 def by_takes(records: Sequence[Record]) -> str:
-    """Two rows for each record with cells that each of their processes took several times: how far processes differ by
-    their first take alone, and by the mean of all."""
+    """Two rows for each record with quick cells that each of their processes took several times: how far processes
+    differ by their first take alone, and by the mean of all. A slow cell has further samples in some processes, if they
+    do not agree: its first take is another one."""
     rows = []
     for record in records:
-        several = [cell for cell in cold(record) if all("takes_s" in one for one in cell.measurements)]
+        quick = [cell for cell in cold(record) if cell.median_s < SLOW_S]
+        several = [cell for cell in quick if all("takes_s" in one for one in cell.measurements)]
         if several:
             inside = [statistics.median(variation(one["takes_s"]) for one in cell.measurements) for cell in several]
             first = [variation([one["takes_s"][0] for one in cell.measurements]) for cell in several]
