@@ -88,3 +88,22 @@ def test_the_table_tells_the_ways_apart(tmp_path: Path) -> None:
         "| median of 1 with all |  | 1.40 % | 1.40 % | 0.28 % | 0.00 % |",
         "| mean of 1 with all |  | 1.40 % | 1.40 % | 0.28 % | 0.00 % |",
     ]
+
+
+def test_the_page_says_what_the_record_shows() -> None:
+    """Three fifths of the spread with a filling before each sample; nearly as much as before at places of their own."""
+    record = json.loads(draws.RECORD.read_text(encoding="utf-8"))
+    page = draws.PAGE.read_text(encoding="utf-8")
+    assert draws.text(record) in page
+    cells = record["cells"]
+    whole = [
+        own for cell in cells.values() if None not in (own := [draws.spread(cell, title) for title in draws.LEVEL])
+    ]
+    once, median, mean, elsewhere = (sum(own) for own in zip(*whole, strict=True))
+    assert (len(cells), len(whole)) == (20, 16)
+    assert round(5 * mean / once) == 3
+    assert mean < median < once
+    assert 0.75 < elsewhere / once < 1
+    moved = cells["matmul/torch_fp8 float8_e4m3fn->bfloat16 4096x4096x64 cold"]
+    spreads = [draws.spread(moved, title) for title in (f"{draws.ANEW}, mean", draws.ELSEWHERE)]
+    assert [f"{100 * one:.1f}" for one in spreads if one] == ["0.2", "1.5"]

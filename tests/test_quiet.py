@@ -158,6 +158,15 @@ def test_the_page_says_how_quiet_cells_at_the_highest_clock_are(records: dict[st
     assert max(cells, key=lambda cell: cell.spread).key == "matmul/read_only float16->float32 4096x4096x4096 cold"
 
 
+def test_the_page_says_what_a_longer_take_without_a_rest_showed() -> None:
+    (line,) = [one for one in map(json.loads, comparisons().read_text().splitlines()) if one["commit"] == "fa29d610"]
+    page = " ".join(quiet.PAGE.read_text(encoding="utf-8").split())
+    before, after = (f"{100 * line[side]['spread']:.3f} %" for side in ("before", "after"))
+    said = f"{line['cells']} cold sums and transposes, which spread by {after} instead of {before} in the median"
+    assert said in page
+    assert line["moved"] == 1
+
+
 def test_the_page_says_what_the_last_aa_showed() -> None:
     (line,) = [one for one in map(json.loads, comparisons().read_text().splitlines()) if one["commit"] == "5ba20d92"]
     assert (line["moved"], line["cells"]) == (4, 866)
