@@ -86,7 +86,9 @@ def _publish_recorded(base: Path) -> Path:
 def _publish_planted(base: Path) -> Path:
     folder = base / "planted site"
     planted.build(base / "planted repository")
-    planted.publish(base / "planted repository", planted.DATA / "results", folder, explained=EXPLAINED)
+    with pytest.MonkeyPatch.context() as patch:  # what another worker's publication looked at is not known here
+        patch.setenv("KERNELWATCH_CACHE", str(base / "planted cache"))
+        planted.publish(base / "planted repository", planted.DATA / "results", folder, explained=EXPLAINED)
     return folder
 
 
