@@ -17,7 +17,7 @@ from benchmarks.project import PROJECT
 from kernelwatch.plan.cells import Cell
 from kernelwatch.plan.devices import Budget
 from kernelwatch.plan.package import NotHere, Package
-from kernelwatch.timing import gpu as gpu_module
+from kernelwatch.timing import record as record_module
 from kernelwatch.timing.gpu import LEAD_IN_S, Gpu
 from kernelwatch.timing.nvml import Nvml, State
 from kernelwatch.timing.record import Measurement
@@ -373,7 +373,7 @@ def test_a_first_run_that_waited_for_something_is_not_slow(monkeypatch: pytest.M
 
 def test_hot_is_the_mean_of_settlings_of_their_own(pauses: list[float], monkeypatch: pytest.MonkeyPatch) -> None:
     """Each sample has buffers brought in anew, all in one graph; a throttled one is taken again."""
-    monkeypatch.setattr(gpu_module, "FAR", float("inf"))
+    monkeypatch.setattr(record_module, "FAR", float("inf"))
     gpu = Handless([[], ["software power cap"], [], [], [], [], [], [], [], []])
     visit = gpu.measure(cell(shape=(33, 65), cache="hot"))
     assert len(gpu.taken) == gpu.budget.samples + 1

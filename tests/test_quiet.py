@@ -313,6 +313,10 @@ def test_a_launch_of_its_own_is_one_sample() -> None:
     single: Any = {"seconds": 1e-5, "launches": 3 * 200, "slots": 200, "quartiles_s": [1e-5, 1e-5]}
     taken: list[Any] = [single | {"launches": 200 * count} for count in (3, 5)]
     assert [sampling.samples(one) for one in taken] == [3, 5], "a single one of several takes"
+    told: Any = single | {"launches": 2 * 200, "samples": 2, "quartiles_s": [0.9e-5, 1.1e-5]}
+    assert sampling.samples(told) == 2
+    assert sampling.error(told) == pytest.approx(sampling.factor(2, mean=True) / 5), "the figure is their mean"
+    assert sampling.factor(5, mean=True) < 0.9 * sampling.factor(5), "which is surer than the median"
     quick: Any = {"seconds": 3.2e-3, "launches": 6, "slots": 2, "quartiles_s": [3.1e-3, 3.3e-3]}
     assert sampling.samples(quick) == 2
     assert sampling.error(quick) == pytest.approx(sampling.factor(2) / 16)

@@ -13,8 +13,8 @@ from benchmarks.project import PROJECT
 from kernelwatch.history.records import read, sidecars
 from kernelwatch.identity import comparisons
 from kernelwatch.timing.gpu import SLOW_AGREED, SLOW_CELL_S, SLOW_LONG_S, SLOW_MOST, SLOW_S, Gpu
-from kernelwatch.timing.replay import CANARY_BYTES, REST_S, SHORT_REST_S
-from tests.fake_gpu import Device
+from kernelwatch.timing.replay import CANARY_BYTES, LOW_CLOCK, REST_S, SHORT_REST_S
+from tests.fake_gpu import CLOCK_MHZ, Device
 from tests.test_replay import BUDGET, cell, device, gpu_of  # noqa: F401 (a fixture)
 
 SLOW = 2 * SLOW_S
@@ -101,7 +101,7 @@ def test_the_samples_of_a_slow_cold_cell_are_apart_when_they_are_taken_again(
         (0.04, 0.04 * (1 + 2.1 * SLOW_AGREED), 0.0, 2),
         (0.04, math.inf, 0.05, SLOW_MOST),
         (0.04, math.inf, 0.5, 3),  # two agree, and the third one was disturbed
-        (1.1 * SLOW_LONG_S, 1.1 * SLOW_LONG_S, 0.05, SLOW_MOST),
+        (1.1 * SLOW_LONG_S, 1.1 * SLOW_LONG_S, 0.05, 9),  # in a second
         (1.1 * SLOW_LONG_S, 1.0, 0.0, 2),  # they agree, whatever was known
         (SLOW, math.inf, 0.0, SAMPLES),
         (SLOW, math.inf, 0.05, SLOW_MOST),
@@ -130,7 +130,68 @@ def test_a_slow_cell_has_more_samples_if_they_do_not_agree_with_what_is_known(
     assert found["launches"] == samples
     if samples == SLOW_MOST and apart:
         assert len(found["takes_s"]) > 1
-        assert found["seconds"] == pytest.approx(statistics.mean(found["takes_s"]))
+        assert found["seconds"] == pytest.approx(launch_s * (1 + apart / 2), rel=2e-3), "the mean over all samples"
+
+
+def test_a_further_sample_of_a_slow_cell_that_meets_a_limit_does_not_count(
+    device: Device,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Nor does another one follow. It had no rest."""
+    gpu, _ = gpu_of(device, cell(), SLOW)
+    gpu.budget = dataclasses.replace(gpu.budget, seconds={cell().key: 1.05 * SLOW})
+    take, captured, shares, fills = gpu.take_quietly, gpu._captured, list[float](), list[int]()
+    fill = gpu._fill
+
+    def taken(*given: Any) -> Any:
+        shares.append(given[6])
+        return {**take(*given), "throttled": ["power cap"] if len(shares) > 2 else []}
+
+    def filled(where: Any) -> None:
+        fills.append(len(shares))
+        fill(where)
+
+    def once(*given: Any) -> Any:
+        fills.clear()
+        return captured(*given)
+
+    monkeypatch.setattr(gpu, "_fill", filled)
+    monkeypatch.setattr(gpu, "_captured", once)
+
+    monkeypatch.setattr(gpu, "take_quietly", taken)
+    found = gpu.measure(cell())
+    assert shares == [1.0, 0.0, 0.0]
+    assert fills[:1] == [0], "what was checked held other numbers"
+    assert (found["samples"], found["throttled"]) == (SAMPLES + 1, [])
+
+
+def test_a_first_run_that_waited_long_is_told_from_a_slow_cell(
+    device: Device,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The second sample tells."""
+    gpu, _ = gpu_of(device, cell(), 1e-4)
+    check = gpu._check
+    monkeypatch.setattr(gpu, "_check", lambda *given: ({**check(*given)[0], "seconds": [0.04]}, 0.0))
+    found = gpu.measure(cell())
+    assert found["seconds"] == pytest.approx(1e-4, rel=0.1)
+    assert found["slots"] > 1
+
+
+@pytest.mark.parametrize("share", [0.98, 1.0])
+def test_a_checked_run_at_a_lowered_clock_is_told_so(
+    device: Device,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+    share: float,
+) -> None:
+    """If it is the only sample, and the clock is the one that is known."""
+    gpu, _ = gpu_of(device, cell(), 0.04)
+    mhz = gpu.best_clock_mhz = CLOCK_MHZ
+    gpu.budget = dataclasses.replace(gpu.budget, seconds={cell().key: 0.04}, clocks_mhz={cell().key: share * mhz})
+    check = gpu._check
+    monkeypatch.setattr(gpu, "_check", lambda *given: ({**check(*given)[0], "clock64_mhz": share * mhz}, 0.0))
+    found = gpu.measure(cell())
+    assert (found["samples"], found["throttled"]) == (1, [LOW_CLOCK] if share < 1 else [])
 
 
 @pytest.mark.parametrize(("cache", "limits"), [("hot", []), ("cold", ["power cap"])])

@@ -25,8 +25,8 @@ from kernelwatch.timing.capture import Captured
 from kernelwatch.timing.check import WrongOutput, describe_wrong, poisoned, still_poisoned
 from kernelwatch.timing.device import RunDevice
 from kernelwatch.timing.launch import Allocations, Calls, Direct, Noted, Returning, bind, current
-from kernelwatch.timing.record import Measurement, quartiles
-from kernelwatch.timing.replay import CLOCK_NS_LEAST, FILLS, LOWERED_CLOCK, Graph, Take
+from kernelwatch.timing.record import Measurement, near, quartiles, typical
+from kernelwatch.timing.replay import CLOCK_NS_LEAST, FILLS, LOWERED_CLOCK, REST_S, Graph, Take
 from kernelwatch.timing.spent import DIGITS, spends
 
 ROTATION = 4  # cold: the buffers together are at least this many times the L2 cache
@@ -39,7 +39,7 @@ CHECK_DELAY_MOST = 1e-4
 SLOW_S = 0.005  # a launch that takes longer is a sample by itself
 SLOW_CELL_S = 0.05  # a slow cell gets as many samples as fit in this, at least one
 SAMPLES_LEAST = 2  # even if one turn over the buffers takes longer than a sample should
-FAR = 0.1  # of a cell's time: what the L2 cache settles into differs by some percent at most
+FURTHER_S = 1.0  # seconds of all takes of a cell, or of all samples if it is slow, before those that do not agree end
 TAKE_S = 0.004  # seconds of the samples of a take, if a cell has several takes
 SLOW_MOST = 10  # samples of a slow cell that do not agree with what is known
 SLOW_LONG_S = 0.1  # the first process samples such a cell once
@@ -84,13 +84,13 @@ class _Ready:
 @dataclass(frozen=True)
 class _Timed:
     """What is timed of a quick cell: a graph of `count` launches, of which a sample has `replays`, and a further take
-    some `samples`. `anew`: whether the buffers were filled before each sample of the first take."""
+    some `samples`. `most_takes`: that fit in the time that a cell may have for them."""
 
     graph: Graph
     count: int
     replays: int
     samples: int
-    anew: bool
+    most_takes: int
 
 
 @dataclass
@@ -111,7 +111,7 @@ class _Waiting:
     @property
     def ends(self) -> bool:
         """Whether it needs no further take."""
-        return not self.left or _agree(_levels(self.takes, self.timed.anew), self.known_s, TAKES_LEAST, AGREED)
+        return self.left <= 0 or _agree(_levels(self.takes), self.known_s, TAKES_LEAST, AGREED)
 
 
 @dataclass(frozen=True)
@@ -123,37 +123,34 @@ class _Layout:
     size: int
 
 
-def _near(seconds: Sequence[float]) -> list[float]:
-    """The values that are not FAR from their median: what is, was disturbed, such as by another program's work."""
-    middle = statistics.median_low(seconds)
-    return [value for value in seconds if abs(value - middle) <= FAR * middle]
+def _levels(takes: Sequence[Take]) -> list[float]:
+    """The seconds of a launch in each take."""
+    return [typical(take["seconds"]) for take in takes]
 
 
-def _levels(takes: Sequence[Take], anew: bool, repeats: int = 1) -> list[float]:
-    """The seconds of one pass in each take: a launch, or its share if it repeats the work. That is the mean of samples
-    whose buffers were filled `anew`, since each may have a level of its own; or else their median."""
-    return [
-        (statistics.mean(_near(take["seconds"])) if anew else statistics.median(take["seconds"])) / repeats
-        for take in takes
-    ]
+def _samples(takes: Sequence[Take]) -> list[float]:
+    """The seconds of a launch in each sample of some takes."""
+    return [value for take in takes for value in take["seconds"]]
 
 
 def _agree(seconds: Sequence[float], known_s: float, least: int, error: float) -> bool:
     """Whether some values say the time of a launch with at most this relative standard error. There must be `least` of
     them. What earlier processes measured is one more, so that values which agree by chance do not end a cell.
     `known_s`: that time, or infinite."""
-    values = _near([*seconds, *([known_s] if known_s < math.inf else [])])
+    values = near([*seconds, *([known_s] if known_s < math.inf else [])])
     if len(values) < least:
         return False
     return statistics.stdev(values) <= error * statistics.mean(values) * math.sqrt(len(values))
 
 
-def _figures(cell: Cell, takes: Sequence[Take], anew: bool, repeats: int) -> Measurement:
-    """What all takes of a cell say together. "seconds" is the time of one pass, the mean over the takes."""
-    levels = _levels(takes, anew, repeats)
+def _figures(cell: Cell, takes: Sequence[Take], repeats: int) -> Measurement:
+    """What all takes of a cell say together. "seconds" is the time of one pass: a launch, or its share if it repeats
+    the work."""
+    seconds = [value / repeats for value in _samples(takes)]
     found: Measurement = {
-        "seconds": statistics.mean(_near(levels)),
-        "quartiles_s": quartiles([value / repeats for take in takes for value in take["seconds"]]),
+        "seconds": typical(seconds),
+        "samples": len(seconds),
+        "quartiles_s": quartiles(seconds),
         "launches": sum(take["launches"] for take in takes),
         "clock64_mhz": takes[-1]["clock64_mhz"],
         "state": takes[-1]["state"],
@@ -161,7 +158,7 @@ def _figures(cell: Cell, takes: Sequence[Take], anew: bool, repeats: int) -> Mea
         "retakes": sum(take["retakes"] for take in takes),
     }
     if cell.cache != "hot" and len(takes) > 1:
-        found["takes_s"] = levels
+        found["takes_s"] = [level / repeats for level in _levels(takes)]
         clocks = [mhz for take in takes if (mhz := take["clock64_mhz"])]
         found["clock64_mhz"] = statistics.mean(clocks) if clocks else None
     return found
@@ -527,19 +524,23 @@ class Gpu(RunDevice):
         # A hot launch is its own lead-in, which leaves its operands in the cache. That costs as much as a sample.
         lead_in = self.lead_in if cold else ()
         if cold and samples == 1 and enqueue_s - LEAD_IN_S < CHECK_DELAY_MOST * once and not low:
-            takes.append(first)
-        while not takes or self._unsettled(takes, known_s, cold):
+            takes.append({**first, "throttled": self.lowered(first)})
+        while not takes or (cold and self._unsettled(takes, known_s)):
             if timed is None:
                 self._fill(cell)
                 timed = self._queued([launch], 1)
             count, share = (1, 0.0) if takes else (samples, 1.0)  # of the rest, which the first take had
-            takes.append(self.take_quietly(timed, 1, 1, count, lead_in, self._own_mhz(cell), share))
+            taken = self.take_quietly(timed, 1, 1, count, lead_in, self._own_mhz(cell), share)
+            if takes and taken["throttled"]:  # the takes before met no limit
+                break
+            takes.append(taken)
         return takes, timed
 
-    def _unsettled(self, takes: list[Take], known_s: float, cold: bool) -> bool:
-        """Whether a slow cell has more samples: it is slow indeed and cold, met no limit, and they do not agree."""
-        seconds = [value for take in takes for value in take["seconds"]]
-        if not cold or takes[-1]["throttled"] or len(seconds) >= SLOW_MOST or seconds[-1] < SLOW_S:
+    def _unsettled(self, takes: list[Take], known_s: float) -> bool:
+        """Whether a slow cold cell has more samples: it is slow indeed, met no limit, and they do not agree."""
+        seconds = _samples(takes)
+        enough = len(seconds) >= SLOW_MOST or sum(seconds) > FURTHER_S
+        if enough or takes[-1]["throttled"] or seconds[-1] < SLOW_S:
             return False
         alone = known_s == math.inf and seconds[0] > SLOW_LONG_S
         return not (alone or _agree(seconds, known_s, 2, SLOW_AGREED))
@@ -554,26 +555,32 @@ class Gpu(RunDevice):
         launch; `known_s`: as earlier processes measured them, or infinite."""
         first, seen_mhz = (known_s, math.inf) if known_s < SLOW_S else self._replayed_once(launches, once)
         count, replays, samples = self._enough(len(launches), first)
+        graph, own_mhz = self._queued(launches, count), self._own_mhz(cell)
+        sample_s = first * count * replays
+        further = max(1, min(samples, round(TAKE_S / sample_s)))
+        timed = _Timed(graph, count, replays, further, int(FURTHER_S / (sample_s * (further + 1))))
         # Each time buffers are filled, the L2 cache settles in one of several ways, whose times differ by up to some
         # percent. So each sample fills them again, but for the short takes of a cell that has several. The mean counts.
-        further = max(1, min(samples, round(TAKE_S / (first * count * replays))))
-        anew: Callable[[], object] | None = None
-        if self._has_more(cell, min(self._own_mhz(cell), seen_mhz)):
-            samples = further
-        elif cell.cache != "hot" and not self._special(cell):
-            anew = partial(self._fill, cell)
-        rounds = samples if cell.cache == "hot" else 1
-        taken: list[Take] = []
-        graph, own_mhz = self._queued(launches, count), self._own_mhz(cell)
-        for at in range(rounds):
-            if anew is None:
+        if self._has_more(cell, min(own_mhz, seen_mhz)):
+            self._fill(cell)
+            take = self.take_quietly(graph, replays, count, further, own_mhz=own_mhz, seen_mhz=seen_mhz)
+            if not take["throttled"] and self._has_more(cell, take["clock64_mhz"]):
+                return [take], timed
+        if cell.cache != "hot":
+            anew = None if self._special(cell) else partial(self._fill, cell)
+            if not anew:
                 self._fill(cell)
-            # The first round comes after what ran before, the others after these launches: as slices of one take.
-            share = 1 / rounds if at else 1.0
-            how = graph, replays, count, samples // rounds
-            taken.append(self.take_quietly(*how, own_mhz=own_mhz, share=share, seen_mhz=seen_mhz, anew=anew))
+            how = graph, replays, count, samples
+            return [self.take_quietly(*how, own_mhz=own_mhz, seen_mhz=seen_mhz, anew=anew)], timed
+        taken: list[Take] = []
+        for at in range(samples):
+            self._fill(cell)
+            # The first one comes after what ran before, the others after these launches: as slices of one take.
+            share = 1 / samples if at else 1.0
+            how = graph, replays, count, 1
+            taken.append(self.take_quietly(*how, own_mhz=own_mhz, share=share, seen_mhz=seen_mhz))
             own_mhz = min(own_mhz, taken[0]["clock64_mhz"] or math.inf)
-        return taken, _Timed(graph, count, replays, further, anew is not None)
+        return taken, timed
 
     def _replayed_once(self, launches: list[Callable[[], object]], once: float) -> tuple[float, float]:
         """The seconds of a launch in a graph, and the SM clock in MHz meanwhile, infinite if that is unknown or took
@@ -676,12 +683,12 @@ class Gpu(RunDevice):
             quick: _Timed | None = None
             if once >= SLOW_S:
                 takes, timed = self._take_slow(cell, launches[0], first, enqueue_s, known_s)
-                slots, once = 1, statistics.median(takes[0]["seconds"])
+                slots, once = 1, takes[-1]["seconds"][-1]
             if once < SLOW_S:
                 (takes, quick), slots = self._take_quick(cell, launches, once, known_s), len(launches)
                 timed = quick.graph
             measurement: Measurement = {
-                **_figures(cell, takes, bool(quick and quick.anew), repeats),
+                **_figures(cell, takes, repeats),
                 "slots": slots,
                 "identity": identity,
             }
@@ -704,7 +711,7 @@ class Gpu(RunDevice):
             if timed:
                 self._check_afterwards(cell, launches[:slots], timed, looks)
         if quick and not takes[-1]["throttled"] and self._has_more(cell, takes[-1]["clock64_mhz"]):
-            left = self.budget.takes - 1
+            left = min(self.budget.takes, quick.most_takes) - 1
             self._fresh = _Waiting(cell, launches, quick, repeats, measurement, takes, left, known_s)
         return measurement
 
@@ -742,7 +749,10 @@ class Gpu(RunDevice):
     def due(self, last: bool) -> Iterator[Cell]:
         """The cells that should have a further take now: those that have waited longest, if the one that was measured
         last will wait, too, since it left the clock where it was. Each is to be taken, by `take_further`, before the
-        next one is asked for. `last`: no other cell will follow, so that none may wait."""
+        next one is asked for. `last`: no other cell will follow, so that none may wait. A rest comes first then, if the
+        last cell may have lowered the clock."""
+        if last and self._waiting and not self._fresh:
+            self.rest(REST_S)
         turns = FURTHER if self._fresh and len(self._waiting) > APART else 0
         while self._waiting and (last or turns > 0 or (self._fresh and len(self._waiting) > 2 * APART)):
             turns -= 1
@@ -764,16 +774,14 @@ class Gpu(RunDevice):
         timed, self._returns = one.timed, False  # the cell before may be one that returns its outputs
         with current(self.stream):
             self._fill(one.cell)
-            # The cell before left the clock alone, so that no rest comes first. It moves by less than half a percent.
+            # No rest comes first, since the cell before left the clock alone. It moves by less than half a percent.
             take = self.take(timed.graph, timed.replays, timed.count, timed.samples)
             one.left -= 1
-            if take["throttled"] or self.low(take, share=LOWERED_CLOCK):  # the takes before met no limit
-                one.left = 0
-            else:
+            if not (take["throttled"] or self.low(take, share=LOWERED_CLOCK)):  # the takes before met no limit
                 one.takes.append(take)
             if one.ends and not self.seed:
                 self._check_afterwards(one.cell, one.launches, timed.graph, with_inputs=False)
-        return {**one.measurement, **_figures(one.cell, one.takes, timed.anew, one.repeats)}
+        return {**one.measurement, **_figures(one.cell, one.takes, one.repeats)}
 
     @spends("look")
     def _look(self, cell: Cell, launch: Callable[[], object], measurement: Measurement) -> None:

@@ -1,10 +1,12 @@
 """The records in a sidecar: the figures that one process measured of one cell, and the facts of a group."""
 
 import statistics
+from collections.abc import Sequence
 from typing import Any, Literal, TypedDict
 
 from kernelwatch.timing.nvml import Neighbors, Others, State
 
+FAR = 0.2  # of the median: what an L2 cache settles into differs by up to an eighth
 CellState = Literal["waiting", "ok", "na", "failed"]  # not measured yet; measured; not measurable; wrong or died
 
 
@@ -43,10 +45,10 @@ class Ran(Code, total=False):
 class Measurement(TypedDict, total=False):
     """What one process measured of one cell. Times are in seconds.
 
-    Timed: `seconds` of one pass; `quartiles_s` over its samples; `launches` in all; `slots`: sets of buffers;
-    `identity` of the launch; `clock64_mhz` and NVML's `state` during the last sample; `throttled`: the limits that were
-    met; `retakes`; `takes_s`: the time in each take, if there were several: `seconds` and `clock64_mhz` are then the
-    means over them; `instead_of`: what another process had measured that this one replaced;
+    Timed: `seconds` of one pass; `samples`: how many there were, and `quartiles_s` over them; `launches` in all;
+    `slots`: sets of buffers; `identity` of the launch; `clock64_mhz` and NVML's `state` during the last sample;
+    `throttled`: the limits that were met; `retakes`; `takes_s`: the time in each take, if there were several, over
+    which `clock64_mhz` is the mean then; `instead_of`: what another process had measured that this one replaced;
     `canary_s` after the measurement; `host_loop_seconds` and `launch_seconds`: the cost of a launch; `spent_s`: the
     seconds that it took, by part (timing/spent.py), and "before", those since the measurement before: the start of the
     process, and cells that gave no figure.
@@ -63,6 +65,7 @@ class Measurement(TypedDict, total=False):
 
     process: int
     seconds: float
+    samples: int
     quartiles_s: list[float]
     takes_s: list[float]
     launches: int
@@ -154,6 +157,18 @@ class Facts(TypedDict, total=False):
     gpus: list[str]  # the hashed UUIDs of all GPUs, if cells ran on more than one
     nvml_driver: str | None
     nvml_theoretical_bandwidth_bytes_per_s: float | None
+
+
+def near(seconds: Sequence[float]) -> list[float]:
+    """The samples of a launch that are not FAR from their median: what is, was disturbed, such as by another program's
+    work. Of two that are far apart the shorter one stays."""
+    middle = statistics.median_low(seconds)
+    return [value for value in seconds if abs(value - middle) <= FAR * middle]
+
+
+def typical(seconds: Sequence[float]) -> float:
+    """The time that samples of a launch tell: the mean of those that are near, since each may have its own level."""
+    return statistics.mean(near(seconds))
 
 
 def quartiles(seconds: list[float]) -> list[float]:

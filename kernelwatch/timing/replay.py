@@ -271,7 +271,7 @@ class Replayer:
         nodes: int,
         samples: int,
         lead_in: tuple[Graph, ...] = (),
-        anew: Callable[[], object] = lambda: None,
+        anew: Callable[[], object] | None = None,
     ) -> Take:
         """As `take`, but each sample after a lead-in of its own, and after its share of a rest if `rest_s`, the seconds
         of all rests together, is not 0. `anew`: called before each sample, after its rest.
@@ -282,7 +282,8 @@ class Replayer:
         for _ in range(samples):
             if rest_s:
                 self.rest(rest_s / samples)
-            anew()
+            if anew:
+                anew()
             slices.append(self.take(graph, replays, nodes, 1, lead_in))
         clocks = [one["clock64_mhz"] for one in slices if one["clock64_mhz"]]
         clock = statistics.median(clocks) if clocks else None
@@ -305,6 +306,10 @@ class Replayer:
         clock that these launches are known to have, if that is lower."""
         clock = taken["clock64_mhz"]
         return bool(clock) and clock < share * min(self.best_clock_mhz, own_mhz)  # type: ignore[operator]
+
+    def lowered(self, taken: Take) -> list[str]:
+        """The limits that a take met, of which a lowered clock is one."""
+        return [*taken["throttled"], *([LOW_CLOCK] if self.low(taken, share=LOWERED_CLOCK) else [])]
 
     def worked(self) -> None:
         """Note that the GPU has just ended work that a rest must follow."""
@@ -358,8 +363,7 @@ class Replayer:
             before = taken["clock64_mhz"] or 0.0
             rest, retakes = self.rest_s(before, taken["throttled"]) or SHORT_REST_S, retakes + 1
             taken = self._rested(rest, *how)
-        limits_met = [*taken["throttled"], *([LOW_CLOCK] if self.low(taken, share=LOWERED_CLOCK) else [])]
-        return {**taken, "retakes": retakes, "throttled": limits_met}
+        return {**taken, "retakes": retakes, "throttled": self.lowered(taken)}
 
     def _rested(
         self,
@@ -375,8 +379,7 @@ class Replayer:
         if not shares:
             self.rest(rest_s)
         if shares or lead_in or anew:
-            slices = rest_s if shares else 0.0, graph, replays, nodes, samples, lead_in
-            return self.take_sliced(*slices, anew) if anew else self.take_sliced(*slices)
+            return self.take_sliced(rest_s if shares else 0.0, graph, replays, nodes, samples, lead_in, anew)
         return self.take(graph, replays, nodes, samples, lead_in)
 
     def _held_down(self, taken: Take, own_mhz: float, rest_s: float, before_mhz: float) -> bool:

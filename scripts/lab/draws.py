@@ -37,6 +37,7 @@ from kernelwatch.report.texts import percent
 from kernelwatch.system.files import write_whole
 from kernelwatch.timing.gpu import Gpu
 from kernelwatch.timing.launch import current
+from kernelwatch.timing.record import typical
 from kernelwatch.timing.replay import Graph
 from lab.figures import write_block
 from lab.quiet import variation
@@ -149,8 +150,8 @@ def work() -> dict[str, Any]:
 LEVEL: dict[str, tuple[str, Callable[[Sequence[float]], float]]] = {  # how a visit's figure comes from its samples
     ONCE: (ONCE, statistics.median),
     f"{ANEW}, median": (ANEW, statistics.median),
-    f"{ANEW}, mean": (ANEW, statistics.fmean),
-    ELSEWHERE: (ELSEWHERE, statistics.fmean),
+    f"{ANEW}, mean": (ANEW, typical),
+    ELSEWHERE: (ELSEWHERE, typical),
 }
 
 

@@ -13,12 +13,15 @@ from kernelwatch.timing.gpu import SLOW_S, Gpu
 from kernelwatch.timing.record import Measurement, quartiles
 
 BUDGET = DEVICES["gpu"].budget
-SINGLE = (1, 3)  # samples of a take that is the only one of several: by today's rules, by those of 5b906c46
+SINGLE = (1, 3)  # samples of a take that is the only one of several: by the rules of 5ba20d92, of 5b906c46
 DRAWS = 50_000  # the factor below is then known within 0.5 %
 
 
 def samples(one: Measurement) -> int:
-    """How many samples a cold measurement has, by the rule of timing/gpu.py. A slow launch is a sample by itself."""
+    """How many samples a cold measurement has. Records up to 5ba20d92 do not tell: by the rule of timing/gpu.py. A slow
+    launch is a sample by itself."""
+    if "samples" in one:
+        return one["samples"]
     if one["seconds"] >= SLOW_S:
         return one["launches"]
     harness: Any = SimpleNamespace(budget=BUDGET)
@@ -28,21 +31,21 @@ def samples(one: Measurement) -> int:
 
 
 @functools.cache
-def factor(count: int) -> float:
-    """The standard deviation of the median of `count` normal numbers, over the root mean square of the distance between
-    their quartiles.
+def factor(count: int, mean: bool = False) -> float:
+    """The standard deviation of the median, or of the `mean`, of `count` normal numbers, over the root mean square of
+    the distance between their quartiles.
 
-    The textbook's 1.2533 / 1.349 / sqrt(count) holds for many numbers. Of five, `quartiles` takes the middle of the two
-    lowest and of the two highest. These are 1.66 standard deviations apart in the mean, not 1.349, so that formula
-    gives an error that is 1.4 times too large. Here the numbers are drawn, and go through that very function. The root
-    mean square makes the mean of the squared errors of several processes right.
+    For the median, the textbook's 1.2533 / 1.349 / sqrt(count) holds for many numbers. Of five, `quartiles` takes the
+    middle of the two lowest and of the two highest. These are 1.66 standard deviations apart in the mean, not 1.349, so
+    that formula gives an error that is 1.4 times too large. Here the numbers are drawn, and go through that very
+    function. The root mean square makes the mean of the squared errors of several processes right.
     """
     draw = random.Random(count)
     medians, distances = 0.0, 0.0
     for _ in range(DRAWS):
         numbers = [draw.gauss(0.0, 1.0) for _ in range(count)]
         lower, upper = quartiles(numbers)
-        medians += statistics.median(numbers) ** 2
+        medians += (statistics.fmean(numbers) if mean else statistics.median(numbers)) ** 2
         distances += (upper - lower) ** 2
     return math.sqrt(medians / distances)
 
@@ -55,7 +58,7 @@ def error(one: Measurement) -> float:
     if (count := samples(one)) < 2:
         return math.nan
     lower, upper = one["quartiles_s"]
-    return factor(count) * (upper - lower) / one["seconds"]
+    return factor(count, mean="samples" in one) * (upper - lower) / one["seconds"]
 
 
 def within(cell: Measured) -> float:
