@@ -1,6 +1,7 @@
 """The laboratory's script that tells an L2 cache from a place in memory (scripts/lab/draws)."""
 
 import json
+import statistics
 from collections import Counter
 from pathlib import Path
 from typing import Any, cast
@@ -10,6 +11,7 @@ import pytest
 from benchmarks.project import PROJECT
 from kernelwatch.plan.cells import Cell, plan
 from kernelwatch.plan.package import Package
+from kernelwatch.timing.record import FAR
 from lab import draws
 from tests.fake_gpu import CLOCK_MHZ, Device
 from tests.test_replay import BUDGET, MOVING, Moving, device  # noqa: F401 (a fixture)
@@ -107,3 +109,11 @@ def test_the_page_says_what_the_record_shows() -> None:
     moved = cells["matmul/torch_fp8 float8_e4m3fn->bfloat16 4096x4096x64 cold"]
     spreads = [draws.spread(moved, title) for title in (f"{draws.ANEW}, mean", draws.ELSEWHERE)]
     assert [f"{100 * one:.1f}" for one in spreads if one] == ["0.2", "1.5"]
+    far = [
+        max(abs(value / statistics.median_low(samples) - 1) for value in samples)
+        for cell in cells.values()
+        for way in (draws.ONCE, draws.ANEW, draws.ELSEWHERE)
+        for samples in cell[way]
+    ]
+    assert round(1 / max(far)) == 8, "the farthest lies an eighth from the median"
+    assert max(far) < FAR
