@@ -27,7 +27,7 @@ from kernelwatch.timing import gpu as gpu_module
 from kernelwatch.timing import spent as spent_module
 from kernelwatch.timing.check import WrongOutput
 from kernelwatch.timing.device import MemoryFault
-from kernelwatch.timing.gpu import AGREED, APART, FURTHER, FURTHER_S, SLOW_S, TAKES_LEAST, Gpu
+from kernelwatch.timing.gpu import AGREED, APART, FURTHER, FURTHER_S, SAMPLES_LEAST, SLOW_S, TAKES_LEAST, Gpu
 from kernelwatch.timing.record import Measurement, typical
 from kernelwatch.timing.replay import REST_S, SHORT_REST_S, Take
 from tests.fake_gpu import CLOCK_MHZ, SILENT, Device, MemoryHook
@@ -435,15 +435,22 @@ def test_at_the_end_of_a_process_takes_do_not_follow_a_cell_that_lowered_the_clo
     assert set(before) == {rested}
 
 
-def test_a_cell_has_no_more_takes_than_fit_in_a_second(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One turn over its sets of buffers takes 0.1 s, and so does the lead-in."""
+@pytest.mark.parametrize(("further_s", "takes"), [(FURTHER_S, 3), (0.3 * FURTHER_S, 1)])
+def test_a_cell_has_no_more_takes_than_fit_in_a_second(
+    device: Device, monkeypatch: pytest.MonkeyPatch, further_s: float, takes: int
+) -> None:
+    """A turn over all its sets of buffers takes long, and so does the lead-in. If a single one fits, it is a whole
+    one."""
     where, turns = CELLS[0], itertools.count()
+    monkeypatch.setattr(gpu_module, "FURTHER_S", further_s)
     gpu = Watched(device, where, takes=16, clocks_mhz={where.key: CLOCK_MHZ}, seconds={where.key: 0.9 * SLOW_S})
     cast(Moving, gpu.package).seconds = 0.9 * SLOW_S
     monkeypatch.setattr(gpu, "changed", lambda taken: {**taken, "seconds": [SLOW_S * (0.9 + next(turns) % 2 / 20)]})
     found = gpu.run([where])[where]
     turn_s = 0.9 * SLOW_S * found["slots"]
-    assert len(found["takes_s"]) == int(FURTHER_S / (2 * turn_s)) < 16
+    assert int(further_s / (2 * turn_s)) == takes
+    assert len(found.get("takes_s", [0.0])) == takes
+    assert found["launches"] == found["slots"] * (takes if takes > 1 else SAMPLES_LEAST)
 
 
 def test_what_a_cell_launches_stays_as_long_as_it_waits(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:

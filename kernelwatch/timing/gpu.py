@@ -561,7 +561,7 @@ class Gpu(RunDevice):
         timed = _Timed(graph, count, replays, further, int(FURTHER_S / (sample_s * (further + 1))))
         # Each time buffers are filled, the L2 cache settles in one of several ways, whose times differ by up to some
         # percent. So each sample fills them again, but for the short takes of a cell that has several. The mean counts.
-        if self._has_more(cell, min(own_mhz, seen_mhz)):
+        if timed.most_takes > 1 and self._has_more(cell, min(own_mhz, seen_mhz)):
             self._fill(cell)
             take = self.take_quietly(graph, replays, count, further, own_mhz=own_mhz, seen_mhz=seen_mhz)
             if not take["throttled"] and self._has_more(cell, take["clock64_mhz"]):
@@ -710,8 +710,8 @@ class Gpu(RunDevice):
                 self._look(cell, launches[0], measurement)
             if timed:
                 self._check_afterwards(cell, launches[:slots], timed, looks)
-        if quick and not takes[-1]["throttled"] and self._has_more(cell, takes[-1]["clock64_mhz"]):
-            left = min(self.budget.takes, quick.most_takes) - 1
+        left = min(self.budget.takes, quick.most_takes) - 1 if quick else 0
+        if quick and left > 0 and not takes[-1]["throttled"] and self._has_more(cell, takes[-1]["clock64_mhz"]):
             self._fresh = _Waiting(cell, launches, quick, repeats, measurement, takes, left, known_s)
         return measurement
 
