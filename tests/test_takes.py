@@ -381,7 +381,7 @@ def test_those_that_wait_do_not_become_more_and_more(
     device: Device, monkeypatch: pytest.MonkeyPatch, noise: float
 ) -> None:
     """Even if all have as many takes as there may be."""
-    many = [cell(size) for size in range(1, 6 * APART)]
+    many = [cell(size) for size in range(1, 4 * APART)]
     gpu, count = Watched(device, *many, takes=16), itertools.count()
     monkeypatch.setattr(
         gpu, "changed", lambda taken: {**taken, "seconds": [1e-5 * (1 + noise * (next(count) // 40 % 2))]}
