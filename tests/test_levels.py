@@ -46,17 +46,24 @@ def test_each_way_does_what_it_says_before_each_take(
     for name in named:
         monkeypatch.setattr(gpu, name, noted(name))
     monkeypatch.setattr("time.sleep", lambda seconds: done.append(f"a rest of {seconds} s"))
-    take = gpu._take
+    replay, graphs = gpu.replay, list[Any]()
 
-    def taken(made: object, graph: Any, *given: Any) -> list[float]:
-        done.append("another graph" if hasattr(made, "launch") and made is not graph else "take")
-        return take(made, graph, *given)
+    def replayed(graph: Any, *given: Any, **more: Any) -> Any:
+        if graph not in gpu.canaries.values():
+            graphs.append(graph)
+            done.append("take")
+        return replay(graph, *given, **more)
 
-    monkeypatch.setattr(gpu, "_take", taken)
+    monkeypatch.setattr(gpu, "replay", replayed)
     found = gpu.taken(CELL)
-    first = next(at for at, what in enumerate(done) if what == "take")
-    own = [[way, "another graph" if "graph" in way else "take"] for way in levels.WAYS[1:]]
-    assert done[first:] == ["take"] * levels.TAKES + [what for each in own for what in each * levels.TAKES]
+    own = [["take"], *([way, "take"] for way in levels.WAYS[1:])]
+    expected = [what for each in own for what in each * levels.TAKES]
+    assert done[-len(expected) :] == expected
+    at = levels.WAYS.index(levels.CAPTURED) * levels.TAKES
+    taken = [id(graph) for graph in graphs[-len(levels.WAYS) * levels.TAKES :]]
+    anew = taken[at : at + levels.TAKES]
+    assert len({*anew}) == levels.TAKES, "each has a graph of its own"
+    assert len({*taken}.difference(anew)) == 1
     assert list(found) == list(levels.WAYS)
     for takes in found.values():
         assert len(takes) == levels.TAKES

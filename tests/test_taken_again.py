@@ -9,9 +9,12 @@ from typing import Any
 import pytest
 
 from benchmarks.project import PROJECT
+from kernelwatch.plan.cells import plan
+from kernelwatch.plan.devices import DEVICES
 from kernelwatch.run import processes
 from kernelwatch.run.processes import Run
 from kernelwatch.run.workers import Workers
+from kernelwatch.timing.gpu import APART, SLOW_S, TAKES_LEAST
 from tests.groups import BUDGET as CPU_BUDGET
 from tests.groups import ROOT, assert_failed, assert_measured, cells, outcomes
 
@@ -102,3 +105,32 @@ say(event="end")
         assert_measured(one)
         assert one.measurements[0]["seconds"] == 2.0
     assert len(ticks) == len(run.cells)
+
+
+@pytest.mark.gpu
+def test_a_gpu_takes_its_cells_at_the_highest_clock_until_they_agree() -> None:
+    """Some sums and transposes run at it on any GPU that no limit holds down."""
+    chosen = [
+        each
+        for op, problem in PROJECT.ops.items()
+        for each in plan(problem, "gpu")
+        if op != "matmul" and each.type == "float32" and each.cache == "cold" and not each.reference
+    ]
+    run = Run(PROJECT, chosen, "gpu", str(ROOT), DEVICES["gpu"].budget)
+    run.measure_all(1)
+    measured = [one.measurements[0] for one in run.group.outcomes.values() if one.measurements]
+    assert len(measured) > APART
+    several = [one for one in measured if "takes_s" in one]
+    if not several:
+        cupy = pytest.importorskip("cupy")
+        free, total = cupy.cuda.runtime.memGetInfo()
+        held = [one["throttled"] for one in measured if one["throttled"]]
+        assert held or 2 * free < total, "no cell was taken again, though no limit was met and memory is free"
+        pytest.skip(f"a limit holds the clock down in {len(held)} of {len(measured)} cells, or memory is used")
+    highest = max(one["clock64_mhz"] or 0.0 for one in measured)
+    for one in several:
+        assert TAKES_LEAST <= len(one["takes_s"]) <= DEVICES["gpu"].budget.takes
+        assert min(one["takes_s"]) <= one["seconds"] <= max(one["takes_s"])
+        assert (one["clock64_mhz"] or 0.0) > 0.98 * highest
+    single = [one for one in measured if "takes_s" not in one and one["seconds"] < SLOW_S and not one["throttled"]]
+    assert len(several) > len(single), "what allocates its outputs is taken once"

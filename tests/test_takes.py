@@ -16,12 +16,10 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from benchmarks.project import PROJECT
-from kernelwatch.plan.cells import Cell, plan
+from kernelwatch.plan.cells import Cell
 from kernelwatch.plan.devices import DEVICES, Budget
 from kernelwatch.plan.package import Package
 from kernelwatch.run import worker
-from kernelwatch.run.processes import Run
 from kernelwatch.timing import clocks, l2
 from kernelwatch.timing import gpu as gpu_module
 from kernelwatch.timing import spent as spent_module
@@ -31,7 +29,6 @@ from kernelwatch.timing.gpu import AGREED, APART, FURTHER, FURTHER_S, SAMPLES_LE
 from kernelwatch.timing.record import Measurement, typical
 from kernelwatch.timing.replay import REST_S, SHORT_REST_S, Take
 from tests.fake_gpu import CLOCK_MHZ, SILENT, Device, MemoryHook
-from tests.groups import ROOT
 from tests.test_replay import MOVING, Moving, device  # noqa: F401 (a fixture)
 
 BUDGET = Budget(samples=5, sample_s=2e-3, takes=3)
@@ -572,32 +569,3 @@ def test_a_fault_of_the_memory_is_that_cell_s_and_it_has_no_further_take(
         except MemoryFault:
             found.setdefault(one, []).append("fault")
     assert found == {CELLS[0]: first, CELLS[1]: ["ok", "ok", "ok"]}
-
-
-@pytest.mark.gpu
-def test_a_gpu_takes_its_cells_at_the_highest_clock_until_they_agree() -> None:
-    """Some sums and transposes run at it on any GPU that no limit holds down."""
-    chosen = [
-        each
-        for op, problem in PROJECT.ops.items()
-        for each in plan(problem, "gpu")
-        if op != "matmul" and each.type == "float32" and each.cache == "cold" and not each.reference
-    ]
-    run = Run(PROJECT, chosen, "gpu", str(ROOT), DEVICES["gpu"].budget)
-    run.measure_all(1)
-    measured = [one.measurements[0] for one in run.group.outcomes.values() if one.measurements]
-    assert len(measured) > APART
-    several = [one for one in measured if "takes_s" in one]
-    if not several:
-        cupy = pytest.importorskip("cupy")
-        free, total = cupy.cuda.runtime.memGetInfo()
-        held = [one["throttled"] for one in measured if one["throttled"]]
-        assert held or 2 * free < total, "no cell was taken again, though no limit was met and memory is free"
-        pytest.skip(f"a limit holds the clock down in {len(held)} of {len(measured)} cells, or memory is used")
-    highest = max(one["clock64_mhz"] or 0.0 for one in measured)
-    for one in several:
-        assert TAKES_LEAST <= len(one["takes_s"]) <= DEVICES["gpu"].budget.takes
-        assert min(one["takes_s"]) <= one["seconds"] <= max(one["takes_s"])
-        assert (one["clock64_mhz"] or 0.0) > 0.98 * highest
-    single = [one for one in measured if "takes_s" not in one and one["seconds"] < SLOW_S and not one["throttled"]]
-    assert len(several) > len(single), "what allocates its outputs is taken once"

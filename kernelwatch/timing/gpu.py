@@ -774,7 +774,7 @@ class Gpu(RunDevice):
         timed, self._returns = one.timed, False  # the cell before may be one that returns its outputs
         with current(self.stream):
             self._fill(one.cell)
-            # No rest comes first, since the cell before left the clock alone. It moves by less than half a percent.
+            # No rest comes first, since the cell before left the clock alone. What it moves by is not yet lowered.
             take = self.take(timed.graph, timed.replays, timed.count, timed.samples)
             one.left -= 1
             if not (take["throttled"] or self.low(take, share=LOWERED_CLOCK)):  # the takes before met no limit

@@ -18,7 +18,6 @@ if __name__ == "__main__":
 
 import json
 import random
-import re
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -34,12 +33,11 @@ from kernelwatch.plan.project import import_package
 from kernelwatch.report.arguments import Parser
 from kernelwatch.report.markdown import table
 from kernelwatch.report.texts import percent
-from kernelwatch.system.files import write_whole
 from kernelwatch.timing.gpu import Gpu
 from kernelwatch.timing.launch import current
 from kernelwatch.timing.record import typical
 from kernelwatch.timing.replay import Graph
-from lab.figures import write_block
+from lab.figures import write_block, write_record
 from lab.quiet import variation
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -182,8 +180,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--table", action="store_true", help="only rewrite the table from the record")
     options = parser.parse_args(arguments)
     if not options.table:
-        lines = json.dumps(work(), indent=1)
-        write_whole(options.out, re.sub(r"\n( {4,}| {3}(?=\]))", " ", lines) + "\n")  # a list is a line
+        write_record(options.out, work())
     record = json.loads(options.out.read_text(encoding="utf-8"))
     print(text(record))
     if options.out == RECORD:

@@ -12,12 +12,14 @@ if __name__ == "__main__":
 
 import json
 import math
+import re
 import statistics
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from io import StringIO
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 
@@ -32,6 +34,7 @@ from kernelwatch.report.markdown import markdown, table
 from kernelwatch.report.rows import Row, ladder
 from kernelwatch.report.texts import rate_text, record_text
 from kernelwatch.system.errors import UserError
+from kernelwatch.system.files import write_whole
 from lab import bars, picture
 from lab import counters as ncu
 
@@ -93,6 +96,12 @@ def write_block(path: Path, name: str, text: str, writer: str = WRITER) -> None:
     if start < 0 or stop < start:
         raise SystemExit(f"{path.name}: no place for {name}; put {begin} and {end} where it belongs")
     path.write_text(f"{old[: start + len(begin)]}\n\n{text}\n\n{old[stop:]}", encoding="utf-8")
+
+
+def write_record(path: Path, record: Mapping[str, Any]) -> None:
+    """Write a laboratory's record as JSON in which each list of numbers is a line."""
+    lines = json.dumps(record, indent=1)
+    write_whole(path, re.sub(r"\n( {4,}| {3}(?=\]))", " ", lines) + "\n")
 
 
 def who(record: Record, device: str) -> str:

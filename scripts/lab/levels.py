@@ -17,10 +17,10 @@ if __name__ == "__main__":
 
 import json
 import math
-import re
 import statistics
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,17 +31,17 @@ from kernelwatch.plan.project import import_package
 from kernelwatch.report.arguments import Parser
 from kernelwatch.report.markdown import table
 from kernelwatch.report.texts import percent
-from kernelwatch.system.files import write_whole
 from kernelwatch.timing.gpu import Gpu
 from kernelwatch.timing.launch import current
-from lab.figures import write_block
+from lab.figures import write_block, write_record
 from lab.quiet import variation
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 RECORD, PAGE = ROOT / "docs" / "levels.json", ROOT / "docs" / "research" / "measuring.md"
 TAKES, SAMPLES = 16, 2
 REST_S = 0.2
-WAYS = ("nothing", "a rest of 0.2 s", "a graph captured anew", "other kernels", "buffers filled anew")
+CAPTURED = "a graph captured anew"
+WAYS = ("nothing", "a rest of 0.2 s", CAPTURED, "other kernels", "buffers filled anew")
 CELLS = (
     "matmul/thread_tile_2d float32 2048x2048x2048 cold",
     "matmul/split_tail float32 256x256x256 cold",
@@ -66,20 +66,22 @@ class Settling(Gpu):
             self.stream.synchronize()
             count, replays, _ = self._enough(len(launches), seconds)
             graph = self.graph(launches, count)
-            before: dict[str, Callable[[], object]] = {
-                "nothing": lambda: graph,
-                "a rest of 0.2 s": lambda: time.sleep(REST_S),
-                "a graph captured anew": lambda: self.graph(launches, count),
-                "other kernels": self.canary_seconds,
-                "buffers filled anew": lambda: self._fill(cell),
-            }
-            self.replay(graph, replays, SAMPLES)
-            return {way: [self._take(before[way](), graph, count, replays) for _ in range(TAKES)] for way in WAYS}
 
-    def _take(self, made: object, graph: Any, count: int, replays: int) -> list[float]:
-        """`made`: a graph of the same launches to take instead, or nothing."""
-        seconds, _, _ = self.replay(made if hasattr(made, "launch") else graph, replays, SAMPLES)
-        return [value / (count * replays) for value in seconds]
+            works: dict[str, Callable[[], object]] = {
+                "a rest of 0.2 s": partial(time.sleep, REST_S),
+                "other kernels": self.canary_seconds,
+                "buffers filled anew": partial(self._fill, cell),
+            }
+
+            def take(way: str) -> list[float]:
+                """The seconds of a launch in each sample, after what a way puts before them."""
+                if before := works.get(way):
+                    before()
+                taken = self.graph(launches, count) if way == CAPTURED else graph
+                return [value / (count * replays) for value in self.replay(taken, replays, SAMPLES)[0]]
+
+            self.replay(graph, replays, SAMPLES)
+            return {way: [take(way) for _ in range(TAKES)] for way in WAYS}
 
 
 def work() -> dict[str, Any]:
@@ -117,8 +119,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--table", action="store_true", help="only rewrite the table from the record")
     options = parser.parse_args(arguments)
     if not options.table:
-        lines = json.dumps(work(), indent=1)
-        write_whole(options.out, re.sub(r"\n( {4,}| {3}(?=\]))", " ", lines) + "\n")  # a list is a line
+        write_record(options.out, work())
     record = json.loads(options.out.read_text(encoding="utf-8"))
     print(text(record))
     if options.out == RECORD:

@@ -18,7 +18,6 @@ if __name__ == "__main__":
 import itertools
 import json
 import math
-import re
 import statistics
 import time
 from collections.abc import Sequence
@@ -31,9 +30,8 @@ from kernelwatch.plan.project import import_package
 from kernelwatch.report.arguments import Parser
 from kernelwatch.report.markdown import table
 from kernelwatch.report.texts import percent
-from kernelwatch.system.files import write_whole
 from kernelwatch.timing.launch import current
-from lab.figures import write_block
+from lab.figures import write_block, write_record
 from lab.quiet import variation
 from lab.visits import BUDGET, Visiting
 
@@ -184,8 +182,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--table", action="store_true", help="only rewrite the tables from the record")
     options = parser.parse_args(arguments)
     if not options.table:
-        lines = json.dumps(work(), indent=1)
-        write_whole(options.out, re.sub(r"\n( {4,}| {3}(?=\]))", " ", lines) + "\n")  # a way is a line
+        write_record(options.out, work())
     record = json.loads(options.out.read_text(encoding="utf-8"))
     for name in BLOCKS:
         print(text(record, name))

@@ -21,7 +21,6 @@ import itertools
 import json
 import math
 import random
-import re
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -36,12 +35,11 @@ from kernelwatch.plan.project import import_package
 from kernelwatch.report.arguments import Parser
 from kernelwatch.report.markdown import table
 from kernelwatch.report.texts import percent
-from kernelwatch.system.files import write_whole
 from kernelwatch.timing.gpu import SLOW_S, Gpu
 from kernelwatch.timing.launch import current
 from kernelwatch.timing.record import quartiles
 from kernelwatch.timing.replay import Graph
-from lab.figures import write_block
+from lab.figures import write_block, write_record
 from lab.quiet import SHORT_S, cold, quantiles, recorded, variation
 from lab.sampling import factor
 
@@ -191,8 +189,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--table", action="store_true", help="only rewrite the table from the record")
     options = parser.parse_args(arguments)
     if not options.table:
-        lines = json.dumps(work(options.visits), indent=1)
-        write_whole(options.out, re.sub(r"\n( {4,}| {3}(?=\]))", " ", lines) + "\n")  # a list is a line
+        write_record(options.out, work(options.visits))
     record = json.loads(options.out.read_text(encoding="utf-8"))
     print(text(record))
     if options.out == RECORD:
