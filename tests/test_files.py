@@ -4,10 +4,10 @@ import errno
 import fcntl
 import os
 import platform
-import re
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -91,29 +91,43 @@ def test_what_is_replaced_is_synced_before(monkeypatch: pytest.MonkeyPatch, tmp_
     assert calls == [("fsync", 3), ("replace", 3)]
 
 
-KILLED = """
-import os, signal, sys
+WRITES = """
+import os, sys
 from kernelwatch.system.files import write_whole
 
-os.fsync = lambda file: os.kill(os.getpid(), signal.SIGKILL)
-write_whole(sys.argv[1], "begun")
+def wait(file):
+    print(end="begun", flush=True)
+    sys.stdin.read()
+
+os.fsync = wait
+write_whole(sys.argv[1], "of another process")
 """
 
 
+@pytest.fixture
+def writer(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
+    """A process that has begun to write the file `file`, and goes on when its stdin is closed."""
+    command = [sys.executable, "-c", WRITES, str(tmp_path / "file")]
+    with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout
+        assert process.stdout.read(len("begun")) == "begun"
+        yield process
+
+
 @pytest.mark.parametrize("act", [lambda path: write_whole(path, "new"), remove])
-def test_what_a_killed_writer_left_goes(act: Any, tmp_path: Path) -> None:
+def test_what_a_killed_writer_left_goes(act: Any, tmp_path: Path, writer: subprocess.Popen[str]) -> None:
+    """At once: nobody has waited for the writer yet, so that its ID is still taken."""
     path = tmp_path / "file"
     path.write_text("old")
-    killed = subprocess.run([sys.executable, "-c", KILLED, path], cwd=ROOT, check=False)
-    assert killed.returncode == -signal.SIGKILL
+    writer.kill()
+    os.waitid(os.P_PID, writer.pid, os.WEXITED | os.WNOWAIT)
     (left,) = set(tmp_path.iterdir()) - {path}
-    assert left.read_text() == "begun"
+    assert left.read_text() == "of another process"
     assert path.read_text() == "old"
-    process = re.sub(r".*\.", "", left.name)
+    assert left.name.endswith(f".{writer.pid}")
     others = [
         left.with_name(name)
         for name in (
-            left.name.replace(process, str(os.getppid())),  # is being written
             left.name.replace(platform.node(), "elsewhere"),  # nobody here knows
             left.name.replace("file", "file2"),
             ".file.left",
@@ -125,10 +139,55 @@ def test_what_a_killed_writer_left_goes(act: Any, tmp_path: Path) -> None:
     assert set(tmp_path.iterdir()) - {path} == set(others)
 
 
+def test_what_another_process_writes_stays(tmp_path: Path, writer: subprocess.Popen[str]) -> None:
+    path = tmp_path / "file"
+    write_whole(path, "new")
+    remove(path)
+    assert len(list(tmp_path.iterdir())) == 1
+    writer.communicate()
+    assert writer.returncode == 0
+    assert path.read_text() == "of another process"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_writer_whose_file_was_removed_before_it_was_locked_begins_again(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    flock = fcntl.flock
+    removed: list[Path] = []
+
+    def late(file: Any, operation: int) -> None:
+        if not removed:
+            removed.extend(tmp_path.iterdir())
+            removed[0].unlink()
+        flock(file, operation)
+
+    monkeypatch.setattr(fcntl, "flock", late)
+    write_whole(tmp_path / "file", "new")
+    assert len(removed) == 1
+    assert [path.read_text() for path in tmp_path.iterdir()] == ["new"]
+
+
+def test_a_file_system_without_locks_is_written_too(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """What killed writers left stays there: nobody knows whether it is being written."""
+
+    def refused(file: Any, operation: int) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    path = tmp_path / "file"
+    left = tmp_path / f".file.{platform.node()}.1"
+    left.touch()
+    monkeypatch.setattr(fcntl, "flock", refused)
+    write_whole(path, "new")
+    assert path.read_text() == "new"
+    assert set(tmp_path.iterdir()) == {path, left}
+
+
 # --- locks ---------------------------------------------------------------------------------------------------------
 
 HOLD = """
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from kernelwatch.system.files import locked
 with locked(Path(sys.argv[1])):

@@ -1,6 +1,7 @@
 """Atomic writes, reads that never wait, and locks that the system releases when their process ends."""
 
 import errno
+import fcntl
 import json
 import os
 import platform
@@ -8,7 +9,7 @@ import stat
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, TextIO
 
 SAY_S = 5.0  # between two reports of who holds the lock
 
@@ -29,7 +30,7 @@ def write_whole(path: str | Path, text: str) -> None:
     _remove_abandoned(path)
     fresh = path.with_name(f"{_unfinished(path)}{os.getpid()}")
     try:
-        with fresh.open("w", encoding="utf-8") as file:
+        with _locked_file(fresh) as file:
             file.write(text)
             file.flush()
             os.fsync(file.fileno())
@@ -81,25 +82,33 @@ def _unfinished(path: Path) -> str:
     return f".{path.name}.{platform.node()}."
 
 
+def _locked_file(path: Path) -> TextIO:
+    """A file, opened for writing, whose lock says that it is being written. The system releases the lock when this
+    process ends, even if nobody has waited for the process and its ID is still taken."""
+    while True:
+        file = path.open("w", encoding="utf-8")
+        with suppress(OSError):  # a file system without locks
+            fcntl.flock(file, fcntl.LOCK_EX)
+        if os.fstat(file.fileno()).st_nlink:
+            return file
+        file.close()  # another process removed it before it was locked
+
+
 def _remove_abandoned(path: Path) -> None:
-    """Remove the temporary files of processes of this machine that have ended. Those of other machines, which may share
-    the folder, stay: nobody here knows whether they are being written."""
+    """Remove the temporary files of this machine that nobody is writing. Those of other machines, which may share the
+    folder, stay: nobody here knows whether they are being written."""
     start = _unfinished(path)
     with suppress(OSError):
         for found in os.listdir(path.parent):
-            process = found.removeprefix(start)
-            if process != found and process.isdecimal() and not _lives(int(process)):
-                path.with_name(found).unlink(missing_ok=True)
+            if found.startswith(start) and found.removeprefix(start).isdecimal():
+                _remove_unlocked(path.with_name(found))
 
 
-def _lives(process: int) -> bool:
-    try:
-        os.kill(process, 0)  # sends nothing
-    except ProcessLookupError:
-        return False
-    except (OverflowError, PermissionError):  # PermissionError: another user's process
-        return True
-    return True
+def _remove_unlocked(path: Path) -> None:
+    """Remove a file, unless another process has locked it or it can't be locked."""
+    with suppress(OSError), path.open("rb") as file:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        path.unlink(missing_ok=True)
 
 
 @contextmanager
