@@ -88,10 +88,16 @@ def test_folders_are_added_to_the_record(tmp_path: Path, monkeypatch: pytest.Mon
     assert [row[0] for row in rows_of(blocks["full_runs"])][:3] == ["GPU A, run 1", "GPU A, run 2", "GPU B, run 1"]
     with pytest.raises(UserError, match=r"2\.1 is in the record already"):
         full_runs.main(["--add", str(other)])
-    with pytest.raises(UserError, match="a run of 22345678, but the record has runs of 12345678"):
-        full_runs.main(["--add", str(folder(tmp_path / "new", "one", "9:20", "22345678"))])
-    with pytest.raises(UserError, match="the sidecar of one run, not 0"):
-        full_runs.main(["--add", str(tmp_path)])
+    new = folder(tmp_path / "new", "one", "9:20", "22345678")
+    with pytest.raises(UserError, match="a run of 22345678, but the record has runs of 12345678: begin it anew"):
+        full_runs.main(["--add", str(new)])
+    for how in ("--add", "--new"):
+        with pytest.raises(UserError, match="the sidecar of one run, not 0"):
+            full_runs.main([how, str(tmp_path)])
+    assert full_runs.load(full_runs.RECORD.read_text()) == runs
+    assert full_runs.main(["--new", str(new)]) == 0
+    (run,) = full_runs.load(full_runs.RECORD.read_text())
+    assert (run.record.commit, run.caches) == ("22345678", "cold")
 
 
 def test_the_record_tells_what_held_the_clocks() -> None:

@@ -2,8 +2,9 @@
 """Shows how far full runs of one commit on several GPUs of a model agree: within a run, between two, between GPUs.
 
 --add FOLDER ... adds runs to the record, docs/full_runs.jsonl: result folders that hold a sidecar and asv's result file
-beside it. Its first line tells the runs, each other line a GPU cell in all of them. From the record come the tables of
-docs/research/measuring.md. Without arguments it only writes these.
+beside it. --new FOLDER ... begins it anew with such runs, of another commit. Its first line tells the runs, each other
+line a GPU cell in all of them. From the record come the tables of docs/research/measuring.md. Without arguments it only
+writes these.
 """
 
 if __name__ == "__main__":
@@ -95,7 +96,8 @@ def taken(folder: Path, earlier: Sequence[FullRun]) -> FullRun:
     kept = {name: facts.get(name) for name in FACTS}
     for other in earlier:
         if other.record.commit != record.commit:
-            raise UserError(f"{folder} is a run of {record.commit}, but the record has runs of {other.record.commit}")
+            here = f"the record has runs of {other.record.commit}: begin it anew, by --new, or keep to that commit"
+            raise UserError(f"{folder} is a run of {record.commit}, but {here}")
         if other.facts == kept:
             raise UserError(f"{folder} is in the record already")
     warm = any(other.gpu == kept["nvml_uuid_sha256"] for other in earlier)
@@ -330,19 +332,15 @@ def blocks(runs: Sequence[FullRun]) -> dict[str, str]:
 
 def main(arguments: list[str] | None = None) -> int:
     parser = Parser(WRITER, __doc__)
-    parser.add_argument(
-        "--add",
-        nargs="+",
-        type=Path,
-        default=[],
-        metavar="FOLDER",
-        help="add the runs of these result folders; the first one of a GPU began with cold caches, the others did not",
-    )
+    how = parser.add_mutually_exclusive_group()
+    for name, what in (("--add", "add the runs of these result folders"), ("--new", "begin the record anew with them")):
+        note = "the first one of a GPU began with cold caches, the others did not"
+        how.add_argument(name, nargs="+", type=Path, default=[], metavar="FOLDER", help=f"{what}; {note}")
     options = parser.parse_args(arguments)
-    runs = load(RECORD.read_text(encoding="utf-8")) if RECORD.is_file() else []
-    for folder in options.add:
-        runs.append(taken(folder, runs))
-    if options.add:
+    runs = load(RECORD.read_text(encoding="utf-8")) if RECORD.is_file() and not options.new else []
+    if folders := [*options.add, *options.new]:
+        for folder in folders:
+            runs.append(taken(folder, runs))
         write_whole(RECORD, written(runs))
         runs = load(RECORD.read_text(encoding="utf-8"))  # the tables are those of the rounded record
     for name, text in blocks(runs).items():
