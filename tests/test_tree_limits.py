@@ -1,4 +1,4 @@
-"""What repositories have besides: sparse checkouts, builds that never end, modules without a source."""
+"""What repositories have besides: sparse checkouts, endless builds, modules without a source or in folders apart."""
 
 import py_compile
 import shutil
@@ -106,6 +106,37 @@ def test_bytecode_without_its_source_is_part_of_a_launch(rows: Rows, tmp_path: P
         rows.commit_all("bytecode")
     told = rows.kernelwatch("versus", "HEAD~1", "HEAD", code=1)
     assert "changed: row_sum/plain: rows/sums.pyc" in told
+
+
+ADDS = {
+    "by a list": "import sys\nsys.path.insert(0, str(Path(__file__).parents[1] / 'shared' / 'lib'))\n",
+    "by its other name": "import sys as python\npython.path += [str(Path(__file__).parents[1] / 'shared' / 'lib')]\n",
+    "by site": "import site\nsite.addsitedir(Path(__file__).parents[1] / 'shared' / 'lib')\n",
+    "in a module": "import rows.paths\n",
+    "to a package": "import rows\nrows.__path__.append(str(Path(__file__).parents[1] / 'shared' / 'lib'))\n",
+}
+
+
+@pytest.mark.parametrize("how", ADDS)
+def test_a_module_in_a_folder_that_code_adds_to_the_path_is_a_difference(rows: Rows, how: str) -> None:
+    rows.describe()
+    package = "rows." if how == "to a package" else ""
+    rows.write_files(
+        {
+            "rows/__init__.py": TABLE,
+            "rows/paths.py": f"from pathlib import Path\n{ADDS['by a list']}",
+            "rows/sums.py": f"from pathlib import Path\n{ADDS[how]}import {package}times\n{FAST}",
+            "shared/lib/times.py": f"import {package}values",
+            "shared/lib/values.py": "ONE = 1",
+            "shared/lib/other.py": "import no_such_module",
+        }
+    )
+    rows.commit_all("one")
+    rows.write_files({"shared/lib/values.py": "ONE = 2"})
+    rows.commit_all("another")
+    assert rows.changes("HEAD~1", "HEAD").launched == {"row_sum/plain": ("shared/lib/values.py",)}
+    rows.write_files({"shared/lib/values.py": "ONE = 2  # as before", "shared/lib/other.py": ""})
+    assert rows.changes("HEAD", "").same == {"row_sum/plain"}
 
 
 @pytest.mark.parametrize(

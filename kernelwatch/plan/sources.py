@@ -11,7 +11,7 @@ import stat
 import sys
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
@@ -21,6 +21,8 @@ from kernelwatch.plan.tree import Places
 # Names by which a module imports or runs others, whose names may be computed.
 DYNAMIC = {"import_module", "__import__", "exec", "eval", "runpy", "run_path", "run_module", "zipimport", "executable"}
 DYNAMIC |= {"spec_from_file_location", "SourceFileLoader", "resolve_name", "lazy_loader"}
+# By which it changes where others are sought.
+DYNAMIC |= {"__path__", "meta_path", "path_hooks"}
 # Other programs, such as a generator of sources that is written in Python, may import and read any file.
 DYNAMIC |= {"subprocess", "system", "popen", "posix_spawn", "create_subprocess_exec", "create_subprocess_shell"}
 # In the name of what is called to change what others find.
@@ -106,18 +108,29 @@ def reached_by(places: Places, module: str, accounted: frozenset[Path] = frozens
 @lru_cache(maxsize=256)
 def reached(places: Places, names: tuple[str, ...], accounted: frozenset[Path] = frozenset()) -> Sources:
     """What these modules depend on, directly or not. The code of the packages above them counts, but what these import
-    only if its import acts on other modules. `accounted`: files that are told elsewhere."""
+    only if its import acts on other modules. If any of them changes Python's path, or the description does, a name that
+    the places lack may be that of a module in any folder of the tree. `accounted`: files that are told elsewhere."""
+    found, absent = _reached(places, names, accounted)
+    described = places.description.rglob("*.py") if places.description else ()
+    if any(map(_changes_the_path, (*found.files, *accounted, *described))):
+        while folders := {folder for name in absent for folder in places.elsewhere(name)}:
+            places = replace(places, added=(*places.added, *sorted(folders)))
+            found, absent = _reached(places, names, accounted)
+    return found
+
+
+def _reached(places: Places, names: tuple[str, ...], accounted: frozenset[Path]) -> tuple[Sources, set[str]]:
+    """As `reached`, of the modules in these places only, and the dotted names of all others."""
     files: set[Path] = set()
     followed: set[Path] = set()
     entered = set(accounted)
-    others: set[str] = set()
+    absent: set[str] = set()
     complete, waiting = True, list(names)
     while waiting:
         name = waiting.pop()
         path = _located(places, name)
         if path is None:
-            if name:
-                others.add(name.partition(".")[0])
+            absent |= {name} - {""}
             continue
         if _shadowed(places, name):
             waiting.append(name.rpartition(".")[0])
@@ -132,7 +145,32 @@ def reached(places: Places, names: tuple[str, ...], accounted: frozenset[Path] =
         imported = _imported(path, places.module(path))
         complete = complete and imported is not None
         waiting += imported or ()
-    return Sources(frozenset(files), frozenset(others - sys.stdlib_module_names), complete)
+    others = {name.partition(".")[0] for name in absent} - sys.stdlib_module_names
+    return Sources(frozenset(files), frozenset(others), complete), absent
+
+
+def _changes_the_path(path: Path) -> bool:
+    """Whether a source names the list of folders in which Python seeks modules, or what adds to it."""
+    try:
+        tree = ast.parse(path.read_bytes())
+    except (OSError, *NOT_TOLD):
+        return True
+    system = {"sys"} | {
+        alias.asname or alias.name
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Import)
+        for alias in node.names
+        if alias.name == "sys"
+    }
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute):
+            told = node.attr == "addsitedir" or (node.attr == "path" and _root(node.value) in system)
+        else:
+            names = {alias.name for alias in node.names} if isinstance(node, ast.ImportFrom) else set()
+            told = "addsitedir" in names or ("path" in names and getattr(node, "module", "") == "sys")
+        if told:
+            return True
+    return False
 
 
 def _above(places: Places, name: str) -> set[Path]:

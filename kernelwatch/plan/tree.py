@@ -56,6 +56,7 @@ class Places:
     `renamed`: packages whose folders have other names, as setuptools' package-dir allows, with these folders.
     `apart`: folders of the tree that no kernel depends on, such as those of results and of the tree's own description.
     `description`: the checkout's folder of suites, whose modules may hold the table of rungs.
+    `added`: folders that code of the tree may put on Python's path, of which modules are sought after all others.
     """
 
     folder: Path
@@ -63,6 +64,7 @@ class Places:
     renamed: tuple[tuple[str, Path], ...] = ()
     apart: tuple[Path, ...] = ()
     description: Path | None = None
+    added: tuple[Path, ...] = ()
 
     def package(self, name: str) -> Path | None:
         """The folder of a package, or the file of a module; None if the tree has none of this name."""
@@ -77,7 +79,7 @@ class Places:
     def source(self, name: str) -> Path | None:
         """The source file of a dotted module name; None if the tree has none."""
         top, _, rest = name.partition(".")
-        folders = [root / top for root in self.roots]
+        folders = [root / top for root in (*self.roots, *self.added)]
         if top in dict(self.renamed):
             folders = [dict(self.renamed)[top]]
         elif self.description is not None and top == self.description.name:
@@ -101,10 +103,19 @@ class Places:
         for top, folder in named:
             if path.is_relative_to(folder):
                 return _dotted((top, *path.relative_to(folder).with_suffix("").parts))
-        for root in sorted(self.roots, key=lambda root: -len(root.parts)):
-            if path.is_relative_to(root):
-                return _dotted(path.relative_to(root).with_suffix("").parts)
+        for roots in (self.roots, self.added):
+            for root in sorted(roots, key=lambda root: -len(root.parts)):
+                if path.is_relative_to(root):
+                    return _dotted(path.relative_to(root).with_suffix("").parts)
         return ""
+
+    def elsewhere(self, name: str) -> set[Path]:
+        """The folders of the tree, besides these places, that would have a module on Python's path. `name`: the dotted
+        name of the module, or of something in it."""
+        top, *rest = name.split(".")
+        found = self._tops.get(top, set()) - {*self.roots, *self.added}
+        names = [".".join((top, *rest[:end])) for end in range(len(rest) + 1)]
+        return {folder for folder in found if any(map(Places(self.folder, (folder,)).source, names))}
 
     def files(self) -> Iterator[Path]:
         """The files of the tree on which a kernel may depend: none that is hidden at the top, prose, or in
@@ -151,6 +162,17 @@ class Places:
                         found.add(other)
                         waiting.append(other)
         return found
+
+    @functools.cached_property
+    def _tops(self) -> dict[str, set[Path]]:
+        """The folders of the tree by the names that could be imported from them, if they were on Python's path."""
+        tops: dict[str, set[Path]] = {}
+        for path in self.files():
+            if path.suffix == ".py":
+                above = path.relative_to(self.folder).parents
+                for module in (path, *(self.folder / folder for folder in list(above)[:-1])):
+                    tops.setdefault(module.stem, set()).add(module.parent)
+        return tops
 
     @functools.cached_property
     def _headers(self) -> dict[str, list[Path]]:
