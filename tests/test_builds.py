@@ -139,6 +139,7 @@ def test_a_commit_is_built(rows: Rows, how: str) -> None:
     if "No matching distribution found" in told:
         pytest.skip("pip has no network to build with")
     assert "HEAD is worse than BASE: 1 cell" in told
+    assert f"changed: row_sum/plain: {source}, " in told
     rows.write_files({"README.md": "harmless"})
     rows.commit_all("harmless")
     assert "the only launch is the same" in rows.kernelwatch("versus", "HEAD~1", "HEAD", code=0)
@@ -155,6 +156,27 @@ def test_a_commit_is_built(rows: Rows, how: str) -> None:
         assert f"the build failed: `{BUILD_COMMAND[1] if how == 'asv' else 'make -s'}`" in told
 
 
+def test_what_was_built_is_told_by_what_it_is_made_from(rows: Rows) -> None:
+    copy = "cp -r lib .built"
+    compile = "cc -O2 -shared -fPIC -Inative/include -o .built/rows/libsums.so native/sums.c"
+    rows.describe(more=f"build={(copy, compile)},")
+    source = f'#include "times.h"\n{C_SUMS}'.format(times="TIMES")
+    texts = {"lib/rows/__init__.py": TABLE, "lib/rows/sums.py": BY_CTYPES, "native/sums.c": source}
+    rows.write_files({**texts, "native/include/times.h": "#define TIMES 4", "tests/test_sums.py": ""})
+    rows.commit_all("first")
+    rows.write_files({"native/include/times.h": "#define TIMES 5", "tests/test_sums.py": "TIMES = 5"})
+    rows.commit_all("a header")
+    library = ".built/rows/libsums.so"
+    assert rows.changes().launched == {"row_sum/plain": ("native/include/times.h", library)}
+    rows.write_files({"lib/rows/sums.py": f"import os\n{BY_CTYPES}", "native/include/times.h": "#define TIMES  5"})
+    rows.commit_all("a module, and a header that means the same")
+    assert rows.changes().launched == {"row_sum/plain": ("lib/rows/sums.py",)}
+    rows.write_files({"lib/rows/sums.py": BY_CTYPES, "native/sums.c": source.replace("double sum", "float sum")})
+    rows.commit_all("both")
+    told = ("lib/rows/sums.py", "native/sums.c", library)
+    assert sorted(rows.changes().launched["row_sum/plain"]) == sorted(told)
+
+
 def test_wheels_that_were_built_elsewhere_are_imported(rows: Rows) -> None:
     rows.describe(more='wheels="wheels/{commit}/*.whl",')
     rows.write_files({"rows/__init__.py": TABLE, ".gitignore": "/wheels/\n/.asv/\n__pycache__/\n"})
@@ -168,6 +190,7 @@ def test_wheels_that_were_built_elsewhere_are_imported(rows: Rows) -> None:
             wheel.writestr("rows/sums.py", dedent(text))
     told = rows.kernelwatch("versus", "HEAD~1", "HEAD", code=1)
     assert "HEAD is worse than BASE: 1 cell" in told
+    assert "changed: row_sum/plain: version.txt, .built/rows/sums.py" in told
     shutil.rmtree(folder)
     told = rows.kernelwatch("versus", "HEAD~1", "HEAD", code=CANNOT)
     assert f"no wheel of commit {commit[:8]}: " in told

@@ -6,6 +6,7 @@ what it loaded and read. Several rungs are launched at a time. What C code and o
 all of them, so a rung that seems to differ is launched once more, alone.
 """
 
+import functools
 import hashlib
 import json
 import os
@@ -14,7 +15,7 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from kernelwatch.analysis import identified
@@ -24,7 +25,7 @@ from kernelwatch.plan.cells import Cell
 from kernelwatch.plan.devices import Budget
 from kernelwatch.plan.package import Parts
 from kernelwatch.plan.project import Project
-from kernelwatch.plan.tree import COMPILED, Places
+from kernelwatch.plan.tree import BUILT, COMPILED, EXPORTED, Places
 from kernelwatch.run.group import CELLS_LEAST, measure_once
 from kernelwatch.run.processes import Run
 from kernelwatch.system import cache
@@ -130,7 +131,11 @@ def changes(
                     side[rung] = _merged(known[rung], launched)
         both = [rung for rung in unclear if seen[0].get(rung) and seen[1].get(rung)]
         unclear = [rung for rung in both if _differ(before[rung], after[rung])]
-    return classify(before, after, described=set(asked) if rungs is not None else None)
+    found = classify(before, after, described=set(asked) if rungs is not None else None)
+    if not (base and head):
+        return found
+    made_from = _MadeFrom(project.places(base), project.places(head))
+    return replace(found, launched={rung: made_from.told(files) for rung, files in found.launched.items()})
 
 
 def why_broken(project: Project, folder: str) -> str:
@@ -194,6 +199,48 @@ def _differ(before: Launch, after: Launch) -> tuple[str, ...]:
         name for name in before.files.keys() | after.files.keys() if before.files.get(name) != after.files.get(name)
     )
     return (*([ENTRY] if before.entry != after.entry else []), *files)
+
+
+class _MadeFrom:
+    """What the files that a build made of two trees may be made from, of what differs between their commits."""
+
+    def __init__(self, *trees: Places) -> None:
+        self.trees = trees
+        self.exported = [_exported(places.folder) for places in trees]
+
+    def told(self, differ: tuple[str, ...]) -> tuple[str, ...]:
+        """What differs, with the files that it is made from before what was made."""
+        made = [name for name in differ if self._is_made(name)]
+        found = dict.fromkeys(name for name in differ if name not in made)
+        for name in made:
+            copied = [each for each in self._sources if f"/{each}".endswith(f"/{name.removeprefix(f'{BUILT}/')}")]
+            read = [each for each in self._sources if not each.endswith(".py")] or list(self._sources)
+            found |= dict.fromkeys(copied or [*read, name])
+        return tuple(found)
+
+    def _is_made(self, name: str) -> bool:
+        if None in self.exported:  # nothing was built, or that was not kept yet
+            return False
+        is_there = any((places.folder / name).is_file() for places in self.trees)
+        return is_there and not any(name in (names or ()) for names in self.exported)
+
+    @functools.cached_property
+    def _sources(self) -> tuple[str, ...]:
+        """The files of the commits that differ, and on which a kernel may depend."""
+        before, after = (
+            {name: sources.digest(path) for path in places.files() if (name := places.name(path)) in (names or ())}
+            for places, names in zip(self.trees, self.exported, strict=True)
+        )
+        return tuple(sorted(name for name in before | after if before.get(name) != after.get(name)))
+
+
+def _exported(folder: Path) -> frozenset[str] | None:
+    """The names of the files of a tree's commit; None if nothing else was made in the tree."""
+    try:
+        text = (folder / EXPORTED).read_text(encoding="utf-8", errors="surrogateescape")
+    except FileNotFoundError:
+        return None
+    return frozenset(text.split("\0"))
 
 
 # --- from the sources ----------------------------------------------------------------------------------------------

@@ -25,7 +25,7 @@ from typing import TextIO
 
 from kernelwatch.plan.interpreters import Interpreter
 from kernelwatch.plan.project import Project
-from kernelwatch.plan.tree import BROKEN, BUILT
+from kernelwatch.plan.tree import BROKEN, BUILT, EXPORTED, all_files
 from kernelwatch.system import cache, content
 from kernelwatch.system.errors import UserError
 from kernelwatch.system.files import locked
@@ -80,6 +80,8 @@ def _built(
         if not done.is_file():  # it is built where it is used, since a build may write down where it is
             shutil.rmtree(kept, ignore_errors=True)
             export_to(kept)
+            names = [path.relative_to(kept).as_posix() for path in all_files(kept)]
+            (kept / EXPORTED).write_text("\0".join(names), encoding="utf-8", errors="surrogateescape")
             why = (
                 _unpack(kept, wheels)
                 if wheels

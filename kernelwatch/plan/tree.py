@@ -31,6 +31,7 @@ from kernelwatch.system.errors import UserError
 
 BROKEN = ".broken"  # the file of a tree that could not be built, with the reason
 BUILT = ".built"  # the folder of a tree into which its wheels were unpacked
+EXPORTED = ".exported"  # the file of a tree that is built, with the names of those of its commit
 USUAL = ("src", "python")  # folders in which projects usually keep their packages
 INSTALLED = ("site-packages", "dist-packages")  # folders of installed distributions
 HEADERS = frozenset((".cuh", ".cuinc", ".h", ".hh", ".hpp", ".hxx", ".inl", ".inc", ".def", ".ipp", ".tcc", ".tpp"))
