@@ -14,6 +14,7 @@ from kernelwatch.commands.discovery import Function, Kernel
 
 RUNGS = "rungs"  # the module with the table of rungs
 SUITES = "suites"
+OUT = "out"  # the parameter of a function that is given the output
 MANY = 12  # ops in a list
 
 
@@ -57,10 +58,12 @@ def _of_launcher(file: Path, function: Function, kernels: Iterable[Kernel], modu
     own = [f"It launches {kernel.signature}" for kernel in kernels]
     named = [f"{name}={name}" for name in function.named]
     call = f"{function.name}({', '.join((*function.needed, *named))})"
-    given = ", ".join((*function.needed, *function.named))
+    # The engine gives `out` by name, so it may stand anywhere in the call.
+    inputs, scalars = (tuple(name for name in names if name != OUT) for names in (function.needed, function.named))
+    given = ", ".join((*inputs, *scalars, *([OUT] if OUT in (*function.needed, *function.named) else [])))
     code = f"def NAME({given}):\n    from {module(file)} import {function.name}\n\n    return {call}\n"
     where = (f"{file.as_posix()}, line {function.line}: {function.signature}", *own)
-    return Entry(_op(function.name), "triton", code, function.needed, function.named, where)
+    return Entry(_op(function.name), "triton", code, inputs, scalars, where)
 
 
 def _of_triton(kernel: Kernel, module: Callable[[Path], str]) -> Entry:
@@ -143,7 +146,7 @@ def compiled(path, name):
     `name`: as C++ calls it, such as "scale<float, 4>"."""
     import cupy
 
-    source = tree.guard().places.folder / path
+    source = tree.file(path)  # a commit that lacks it is n/a
     options = ("-std=c++17", f"-I{source.parent}")
     return cupy.RawModule(code=source.read_text(), options=options, name_expressions=(name,)).get_function(name)
 

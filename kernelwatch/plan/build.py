@@ -77,7 +77,8 @@ def _built(
     with locked(
         home / f"{key}.lock", lambda who: print(f"waiting for {who}, which builds the same tree", file=sys.stderr)
     ):
-        if not done.is_file():  # it is built where it is used, since a build may write down where it is
+        # It is built where it is used, since a build may write down where it is.
+        if not (done.is_file() and (kept / EXPORTED).is_file()):
             shutil.rmtree(kept, ignore_errors=True)
             export_to(kept)
             names = [path.relative_to(kept).as_posix() for path in all_files(kept)]
