@@ -80,6 +80,53 @@ def test_another_launch_by_the_same_binary_is_timed(rows: Rows) -> None:
     assert "the only launch is the same" in rows.kernelwatch("versus", "HEAD~1", "HEAD", code=0)
 
 
+BY_NVRTC = """
+from pathlib import Path
+
+from kernelwatch.plan import binaries
+
+SOURCE = Path(__file__).with_name("sum.cu")
+KERNELS = {"row_sum": {"plain": "rows.launch:plain"}}
+BINARIES = {"row_sum": {"plain": lambda type, arch: binaries.of_cuda(SOURCE, "row_sum", arch, 64)}}
+"""
+SUM = """
+extern "C" __global__ void row_sum(const float *a, float *out, int rows, int columns) {
+    int row = blockIdx.x * blockDim.x + threadIdx.x;
+    float sum = 0;
+    for (int at = 0; at < columns && row < rows; ++at)
+        sum += a[row * columns + at];
+    if (row < rows)
+        out[row] = sum;
+}
+"""
+STATIC = """
+from kernelwatch.run.outcome import Group
+from kernelwatch.suites import compiled
+
+from .project import PROJECT
+
+
+class Static(compiled.Static, project=PROJECT, op="row_sum"):
+    def setup_cache(self) -> Group:
+        return self.measure()
+"""
+
+
+def test_what_ran_nowhere_is_told_beside_its_exact_figures(rows: Rows) -> None:
+    """A bound that is off by one: the kernel writes out of bounds, and its figures are the same."""
+    rows.describe('Rung("plain", "gpu", ("float32",), compiled=True),')
+    rows.write_files(
+        {"benchmarks/row_sum.py": STATIC, "rows/__init__.py": BY_NVRTC, "rows/launch.py": "", "rows/sum.cu": SUM}
+    )
+    rows.commit_all("right")
+    rows.write_files({"rows/sum.cu": SUM.replace("if (row < rows)", "if (row <= rows)")})
+    rows.commit_all("out of bounds")
+    told = rows.kernelwatch("versus", "--exact", "HEAD~1", "HEAD", code=0)
+    assert (
+        "evidence: 1 launch changed; 1 judged by exact figures only; no output was checked of row_sum/plain\n" in told
+    )
+
+
 def test_what_was_not_judged_is_not_green_under_exact(rows: Rows) -> None:
     """A rung without exact figures."""
     rows.describe()

@@ -250,6 +250,7 @@ def test_another_binary_that_was_not_timed_is_undecided(history: History, no_gpu
     assert exact.returncode == 0, exact.stdout + exact.stderr
     assert exact.stdout.splitlines()[-1] == "no figure is worse or better; by the exact figures alone"
     assert re.search(r"^[1-9]\d* exact figures compared, [1-9]\d* differ$", exact.stdout, re.MULTILINE), exact.stdout
+    assert "no output was checked" not in exact.stdout  # the emulator has launched them
     told = json.loads(history.versus("comment", "restrict-lost", "--exact", "--json").stdout)
     assert (told["verdict"], told["exit_code"]) == ("figures alone", 0)
 

@@ -104,6 +104,14 @@ class Report:
         return [rung for rung in self.untimed if rung in self.figured and rung not in self.reworked]
 
     @property
+    def unchecked(self) -> list[str]:
+        """The changed and new rungs that are judged by exact figures of their compiled code: neither a device nor the
+        emulator launched them, so they may compute anything."""
+        launched = self.figures.repeats if self.figures else {}
+        judged = [*self.by_figures, *(rung for rung in self.new if rung not in self.unseen)]
+        return [rung for rung in judged if self.exact_only and rung not in launched]
+
+    @property
     def undecided(self) -> list[str]:
         """Why more cannot be said, one reason a line; [] if nothing is undecided."""
         reasons = [f"{self.base.name}: {self.broken[0]}"] if self.broken[0] else []
@@ -146,6 +154,8 @@ class Report:
             told = [f"{n} judged {how}" for n, how in counts if n]
             rest = len(changed) - by_time - by_figures
             parts.append(", ".join([*told, *([f"{rest} not judged"] if rest else [])]))
+        if self.unchecked:
+            parts.append(f"no output was checked of {some(self.unchecked)}")
         parts += [f"not judged: {rung} {', '.join(types)} ({why})" for rung, why, types in self._unjudged()]
         if self.same:
             parts.append(f"{self.same} known to be the same on both sides")
