@@ -152,7 +152,10 @@ def _reached(places: Places, names: tuple[str, ...], accounted: frozenset[Path])
 def _changes_the_path(path: Path) -> bool:
     """Whether a source names the list of folders in which Python seeks modules, or what adds to it."""
     try:
-        tree = ast.parse(path.read_bytes())
+        content = path.read_bytes()
+        if not (b"addsitedir" in content or (b"sys" in content and b"path" in content)):
+            return False  # most sources: to parse them takes time
+        tree = ast.parse(content)
     except (OSError, *NOT_TOLD):
         return True
     system = {"sys"} | {
