@@ -139,6 +139,33 @@ def test_a_module_in_a_folder_that_code_adds_to_the_path_is_a_difference(rows: R
     assert rows.changes("HEAD", "").same == {"row_sum/plain"}
 
 
+RUNGS = """
+import sys
+
+from kernelwatch.plan import tree
+
+sys.path.append(str(tree.guard().places.folder / "shared" / "lib"))
+
+
+def plain(a, out):
+    from rows.sums import plain
+
+    plain(a, out)
+
+
+KERNELS = {"row_sum": {"plain": plain}}
+"""
+
+
+def test_the_description_may_add_the_folder(rows: Rows) -> None:
+    rows.describe(more='table="rungs",')
+    rows.write_files({"benchmarks/rungs.py": RUNGS, "rows/__init__.py": "", "rows/sums.py": f"import times\n{FAST}"})
+    for times in "12":
+        rows.write_files({"shared/lib/times.py": f"TIMES = {times}"})
+        rows.commit_all(times)
+    assert rows.changes().launched == {"row_sum/plain": ("shared/lib/times.py",)}
+
+
 @pytest.mark.parametrize(
     ("command", "why"),
     [
