@@ -145,19 +145,11 @@ import sys
 from kernelwatch.plan import tree
 
 sys.path.append(str(tree.guard().places.folder / "shared" / "lib"))
-
-
-def plain(a, out):
-    from rows.sums import plain
-
-    plain(a, out)
-
-
-KERNELS = {"row_sum": {"plain": plain}}
+KERNELS = {"row_sum": {"plain": "rows.sums:plain"}}
 """
 
 
-def test_the_description_may_add_the_folder(rows: Rows) -> None:
+def test_the_table_of_rungs_may_add_the_folder(rows: Rows) -> None:
     rows.describe(more='table="rungs",')
     rows.write_files({"benchmarks/rungs.py": RUNGS, "rows/__init__.py": "", "rows/sums.py": f"import times\n{FAST}"})
     for times in "12":

@@ -108,11 +108,10 @@ def reached_by(places: Places, module: str, accounted: frozenset[Path] = frozens
 @lru_cache(maxsize=256)
 def reached(places: Places, names: tuple[str, ...], accounted: frozenset[Path] = frozenset()) -> Sources:
     """What these modules depend on, directly or not. The code of the packages above them counts, but what these import
-    only if its import acts on other modules. If any of them changes Python's path, or the description does, a name that
-    the places lack may be that of a module in any folder of the tree. `accounted`: files that are told elsewhere."""
+    only if its import acts on other modules. If any of them changes Python's path, a name that the places lack may be
+    that of a module in any folder of the tree. `accounted`: files that are told elsewhere, such as the table."""
     found, absent = _reached(places, names, accounted)
-    described = places.description.rglob("*.py") if places.description else ()
-    if any(map(_changes_the_path, (*found.files, *accounted, *described))):
+    if any(map(_changes_the_path, found.files | accounted)):
         while folders := {folder for name in absent for folder in places.elsewhere(name)}:
             places = replace(places, added=(*places.added, *sorted(folders)))
             found, absent = _reached(places, names, accounted)
