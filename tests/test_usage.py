@@ -23,7 +23,7 @@ from kernelwatch.timing import cpu as cpu_module
 from kernelwatch.timing import device as device_module
 from kernelwatch.timing import gpu as gpu_module
 from kernelwatch.timing import launch, nodes, replay, tensors, usage
-from kernelwatch.timing.check import WrongOutput
+from kernelwatch.timing.check import GUARD, GUARD_BYTES, WrongOutput
 from kernelwatch.timing.cpu import Cpu
 from kernelwatch.timing.gpu import Gpu
 from kernelwatch.timing.record import Measurement
@@ -180,6 +180,42 @@ def test_what_is_returned_wrongly_is_said(
 
     with pytest.raises(WrongOutput, match=f"^scale/own {said}"):
         measured(request, measure, returns)
+
+
+def written_after(out: Any) -> Any:
+    """The element that would follow an output."""
+    return np.lib.stride_tricks.as_strided(out.reshape(-1).view(np.ndarray), (out.size + 1,))[-1:]
+
+
+@BOTH
+def test_what_is_written_after_the_output_is_said(measure: str, run: Run, request: pytest.FixtureRequest) -> None:
+    def beyond(x: Any, out: Any, alpha: float) -> None:
+        def work() -> None:
+            np.multiply(x, np.float32(alpha), out=out)
+            written_after(out)[...] = 1
+
+        run(work)
+
+    with pytest.raises(WrongOutput, match=r"^scale/own wrote 4 of the 4096 bytes after its output$"):
+        measured(request, measure, beyond)
+
+
+def test_what_a_later_run_writes_after_the_output_is_said(on_cpu: Measure) -> None:
+    """And no run finds in its inputs what was written there for the check of another set of buffers."""
+    runs: list[int] = []
+
+    def later(x: Any, out: Any, alpha: float) -> None:
+        np.multiply(x, np.float32(alpha), out=out)
+        runs.append(int((x.view(np.uint8) == GUARD).all(axis=-1).sum()))
+        if len(runs) > 1:
+            written_after(out)[...] += 1
+
+    with pytest.raises(
+        WrongOutput, match=r"wrote [34] of the 4096 bytes after its output, over set \d+ of its buffers"
+    ):
+        on_cpu(later)
+    assert len(runs) > 2
+    assert not any(runs)
 
 
 def test_an_input_that_only_later_launches_write_is_said(on_gpu: Measure, device: Device) -> None:
@@ -535,7 +571,7 @@ def test_a_shape_that_a_rung_refuses_is_not_here(
         measured(request, measure, lambda x, out, alpha: None, takes=takes)
     project, cell = described(SCALED, takes=takes)
     gone = Cpu(project, cast(Package, Functions(print)), [cell], BUDGET, 0)
-    assert gone.arena.nbytes == 0
+    assert gone.arena.nbytes == GUARD_BYTES
     (problem,) = project.problems
     assert not problem.takes(problem.rungs[0], SHAPE, "float32")
     assert problem.takes(problem.rungs[0], (128, 3), "float32")

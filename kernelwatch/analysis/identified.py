@@ -28,7 +28,7 @@ from kernelwatch.plan.problem import label
 from kernelwatch.plan.project import Project, import_package, lacking
 from kernelwatch.system.cache import CACHES
 from kernelwatch.system.holding import holding
-from kernelwatch.timing.check import packages
+from kernelwatch.timing.check import GUARD_BYTES, packages
 from kernelwatch.timing.record import Facts, Measurement
 
 DEVICE = "identified"
@@ -212,7 +212,7 @@ def _launcher(project: Project, package: Package, cells: list[Cell]) -> Iterator
 
         class OnceCpu(Cpu):
             def launch(self, cell: Cell) -> Launch:
-                fits(self._arena_bytes(cell), self.arena.nbytes)
+                fits(self._arena_bytes(cell) + GUARD_BYTES, self.arena.nbytes)
                 kernel = self.package.load(cell.op, cell.rung, cell.type)
                 self._fill(cell, 0)
                 launch = bound(kernel, cell, self, self._operands(cell, 0))
@@ -222,7 +222,7 @@ def _launcher(project: Project, package: Package, cells: list[Cell]) -> Iterator
         yield OnceCpu(project, package, cells, Budget(1, 0.0), 0).launch
         return
 
-    from kernelwatch.timing.gpu import GUARD_BYTES, Gpu
+    from kernelwatch.timing.gpu import Gpu
     from kernelwatch.timing.launch import current
 
     class OnceGpu(Gpu):

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, cast
 
 import numpy as np
+from numpy.typing import NDArray
 
 from kernelwatch.plan.cells import Cell
 from kernelwatch.plan.problem import Array, Computation
@@ -15,6 +16,8 @@ MANTISSAS = {
     "float16": 10,
     "bfloat16": 7,
 }  # bits of a float or of a complex number's part
+GUARD_BYTES = 4096  # after the last output: a kernel that writes there is wrong
+GUARD = 0x3C
 
 
 class WrongOutput(Exception):
@@ -58,6 +61,12 @@ def still_poisoned(out: Array, key: tuple[int, ...], xp: Any) -> Array:
         return out.view(bits.dtype) == bits
     parts = xp.ascontiguousarray(out).reshape(-1).view(bits.dtype).reshape(*out.shape, -1)
     return (parts == bits).all(axis=-1)
+
+
+def beyond(cell: Cell, guard: NDArray[np.uint8]) -> str:
+    """What to say of a launch that wrote to the bytes after its last output, "" if it did not. They held GUARD."""
+    count = np.count_nonzero(guard != GUARD)
+    return f"{cell.name} wrote {count} of the {GUARD_BYTES} bytes after its output" if count else ""
 
 
 def outputs(result: Array | tuple[Array, ...]) -> tuple[Array, ...]:

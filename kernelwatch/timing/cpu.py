@@ -20,7 +20,7 @@ from kernelwatch.system.errors import ToolMissing
 from kernelwatch.system.machine import free_bytes, machine_id
 from kernelwatch.system.tools import c_compiler
 from kernelwatch.timing import usage
-from kernelwatch.timing.check import WrongOutput, describe_wrong, packages, poisoned
+from kernelwatch.timing.check import GUARD, GUARD_BYTES, WrongOutput, beyond, describe_wrong, packages, poisoned
 from kernelwatch.timing.launch import Returning, bind
 from kernelwatch.timing.record import Facts, Measurement, quartiles
 
@@ -94,7 +94,7 @@ class Cpu:
         size = max(sizes, default=0)
         # Written once, so that every page exists before timing; repeats the pool, since drawing numbers is slow.
         self.pool = self.random.random(1 << 20, np.float32) * 2 - 1
-        self.arena = np.resize(self.pool.view(np.uint8), size)
+        self.arena = np.resize(self.pool.view(np.uint8), size + GUARD_BYTES)
 
     def facts(self) -> Facts:
         """The CPU, the caches, the packages and the compiler, which are constant during a run."""
@@ -128,6 +128,12 @@ class Cpu:
             at += -(-array.nbytes // ALIGNMENT) * ALIGNMENT
         return views[: len(operands.inputs)], views[len(operands.inputs) :]
 
+    def _guard(self, cell: Cell, slot: int) -> Array:
+        """The bytes after the last output of a set of buffers, where the next set begins soon."""
+        last = self._operands_of(cell).arrays[-1].nbytes
+        end = (slot + 1) * self._set_bytes(cell) - -(-last // ALIGNMENT) * ALIGNMENT + last
+        return self.arena[end : end + GUARD_BYTES]
+
     def _fill(self, cell: Cell, slot: int) -> None:
         """Fill the inputs that have values of their own; the others keep the random numbers of the arena."""
         inputs, _ = self._operands(cell, slot)
@@ -152,7 +158,8 @@ class Cpu:
             os.sched_setaffinity(0, self.cores)
 
     def _check(self, cell: Cell, launch: Callable[[], object], slot: int = 0, how: str = "") -> float:
-        """Run a cell once over a set of buffers whose outputs are poisoned, and check it; the seconds of this run.
+        """Run a cell once over a set of buffers whose outputs are poisoned, and check it, also that it wrote nothing
+        after its last output; the seconds of this run.
         `how`: it was launched, for messages. Raises: WrongOutput."""
         inputs, outs = self._operands(cell, slot)
         computes, operands = self.project.computes(cell.op, cell.rung), self._operands_of(cell)
@@ -174,11 +181,15 @@ class Cpu:
         key = secrets.randbits(32), slot
         for out in outs:
             poisoned(out, key)
+        guard = self._guard(cell, slot)
+        kept = guard.copy()
+        guard[...] = GUARD
         start = time.perf_counter()
         result = launch()
         once = time.perf_counter() - start
+        written, guard[...] = guard.copy(), kept
         before = [one.astype(view.dtype, copy=False) for one, view in zip(given, inputs, strict=True)]
-        if why := self._wrong(cell, launch, before, result, key):
+        if why := self._wrong(cell, launch, before, result, key) or beyond(cell, written):
             raise WrongOutput(f"{why}{how}")
         return once
 
@@ -212,7 +223,7 @@ class Cpu:
                 f"its buffers ({self._set_bytes(cell) >> 20} MiB) do not fit in half of the last-level cache "
                 f"({self.cache_bytes >> 20} MiB): never hot"
             )
-        if self._arena_bytes(cell) > self.arena.nbytes:
+        if self._arena_bytes(cell) > self.arena.nbytes - GUARD_BYTES:
             raise NotHere(
                 f"it needs {self._arena_bytes(cell) >> 20} MiB of memory, {self.free_bytes >> 20} MiB are free"
             )

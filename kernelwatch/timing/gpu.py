@@ -22,7 +22,7 @@ from kernelwatch.plan.project import Project
 from kernelwatch.system import cache
 from kernelwatch.timing import l2, nodes, tensors, usage
 from kernelwatch.timing.capture import Captured
-from kernelwatch.timing.check import WrongOutput, describe_wrong, poisoned, still_poisoned
+from kernelwatch.timing.check import GUARD, GUARD_BYTES, WrongOutput, beyond, describe_wrong, poisoned, still_poisoned
 from kernelwatch.timing.device import RunDevice
 from kernelwatch.timing.launch import Allocations, Calls, Direct, Noted, Returning, bind, current
 from kernelwatch.timing.record import Measurement, near, quartiles, typical
@@ -56,8 +56,6 @@ HOST_LOOP_LEAST = 32
 HOST_LOOP_S = 0.005
 HOST_LOOPS = 5
 ALIGNMENT = 256
-GUARD_BYTES = 4096  # after the last output: a kernel that writes there is wrong
-GUARD = 0x3C
 KEPT_SHARE = 8  # of the free memory of the GPU: so much of it may hold copies of a cell's inputs
 ELSEWHERE = ": not all of it runs on the given stream"
 
@@ -374,8 +372,8 @@ class Gpu(RunDevice):
 
     def _unharmed(self, cell: Cell, guard: Array, how: str) -> None:
         """Raises: WrongOutput if a launch wrote to a guard."""
-        if beyond := np.count_nonzero(guard.get(stream=self.stream) != GUARD):
-            raise WrongOutput(f"{cell.name} wrote {beyond} of the {GUARD_BYTES} bytes after its output{how}")
+        if why := beyond(cell, guard.get(stream=self.stream)):
+            raise WrongOutput(f"{why}{how}")
 
     @spends("check")
     def _check_afterwards(

@@ -31,8 +31,9 @@ from kernelwatch.report.arguments import Parser
 from kernelwatch.report.markdown import table
 from kernelwatch.report.texts import percent
 from kernelwatch.run.outcome import FINE, LEAST
+from kernelwatch.timing.check import GUARD_BYTES
 from kernelwatch.timing.clocks import odd
-from kernelwatch.timing.gpu import GUARD_BYTES, SLOW_S
+from kernelwatch.timing.gpu import SLOW_S
 from kernelwatch.timing.record import Measurement
 from kernelwatch.timing.replay import STEADY_CLOCK
 from lab.figures import write_block

@@ -19,8 +19,7 @@ from kernelwatch.plan.problem import Array, Operand
 from kernelwatch.plan.project import import_package, load_from
 from kernelwatch.system.errors import ToolMissing
 from kernelwatch.timing import l2
-from kernelwatch.timing.check import WrongOutput, poisoned, still_poisoned
-from kernelwatch.timing.gpu import GUARD, GUARD_BYTES
+from kernelwatch.timing.check import GUARD, GUARD_BYTES, WrongOutput, poisoned, still_poisoned
 from kernelwatch.timing.launch import current
 from kernelwatch.timing.nvml import Nvml
 from kernelwatch.timing.replay import FILLS, Replayer, clock_mhz
