@@ -43,7 +43,7 @@ def project(tmp_path: Path) -> Project:
 
 
 def of(folder: Path, *, whole: bool = False) -> str:
-    return Places(folder, (folder,), apart=(folder / "results",)).content(whole=whole)
+    return Places(folder, (folder,), apart=(folder / "results", folder / "asv.conf.json")).content(whole=whole)
 
 
 def edited(name: str, text: str = "two") -> Callable[[Project], None]:
@@ -93,6 +93,7 @@ CHANGES = {
 OTHERS = {  # on which no kernel depends
     "a document": edited("README.md"),
     "a result": edited("results/a.json"),
+    "a file apart": edited("asv.conf.json", "{}"),
     "a hidden file at the top": edited(".hidden", "2"),
     "bytecode": compiled,
 }

@@ -140,6 +140,11 @@ class TestThePage:
         done = edited(reader, "__init__.py", "KERNELS = {", "# A comment\nKERNELS = {")
         assert "launches are the same, and nothing was timed" in done.stdout
 
+    def test_asvs_configuration_is_no_part_of_a_launch(self, reader: Reader) -> None:
+        """A function might read any file that is no Python source, but not this one."""
+        done = edited(reader, "../asv.conf.json", '"project":', '"show_commit_url": "x",\n    "project":')
+        assert "launches are the same, and nothing was timed" in done.stdout, done.stdout + done.stderr
+
     def test_a_comment_in_c_leaves_the_library_as_it_was(self, reader: Reader) -> None:
         """The five launches on a CPU are the same; without a GPU, those on a GPU cannot be told."""
         done = edited(reader, "axpy.c", "void axpy", "// A comment\nvoid axpy", "axpy/c")

@@ -138,7 +138,7 @@ class Project:
         found = tree.places(top, self.package, self.source)
         here = self.here.parent
         own = here.relative_to(self.repository) if here.is_relative_to(self.repository) else Path(here.name)
-        apart = (*([top / own] if own.parts else []), *(top / name for name in self._made))
+        apart = (*([top / own] if own.parts else []), *(top / name for name in self._of_asv))
         return replace(found, apart=apart, description=here if self.table else None)
 
     @property
@@ -152,7 +152,7 @@ class Project:
 
     def pathspecs(self) -> list[str]:
         """git's pathspecs of the files on which a kernel may depend; see `tree.Places.files`."""
-        apart = [*self._made, self.here.parent.relative_to(self.repository).as_posix()]
+        apart = [*self._of_asv, self.here.parent.relative_to(self.repository).as_posix()]
         return [
             ":/",
             *(f":(exclude,top){folder}" for folder in apart if folder != "."),
@@ -210,14 +210,15 @@ class Project:
         return Renamed({rung: names for rung, names in earlier.items() if names})
 
     @cached_property
-    def _made(self) -> tuple[str, ...]:
-        """The folders that asv makes, relative to the repository's."""
+    def _of_asv(self) -> tuple[str, ...]:
+        """The folders that asv makes, and its configuration, relative to the repository's folder."""
         try:
             root, configuration = self.root, self.configuration
         except UserError:
             return ()
         below = root.relative_to(self.repository) if root.is_relative_to(self.repository) else Path()
-        return tuple(str(below / str(configuration.get(name, default))) for name, default in MADE.items())
+        folders = [str(configuration.get(name, default)) for name, default in MADE.items()]
+        return tuple(str(below / name) for name in (*folders, CONFIGURATION))
 
     def rungs(self) -> list[str]:
         """All rungs, as "op/rung"."""

@@ -55,7 +55,8 @@ class Places:
 
     `roots`: the folders from which top-level modules are imported.
     `renamed`: packages whose folders have other names, as setuptools' package-dir allows, with these folders.
-    `apart`: folders of the tree that no kernel depends on, such as those of results and of the tree's own description.
+    `apart`: folders and files of the tree that no kernel depends on, such as the results, and the tree's own
+    description.
     `description`: the checkout's folder of suites, whose modules may hold the table of rungs.
     `added`: folders that code of the tree may put on Python's path, of which modules are sought after all others.
     """
@@ -144,7 +145,7 @@ class Places:
             top, *_ = parts = name.split("/")
             if "__pycache__" in parts or any(part.startswith(".git") for part in parts):
                 return False
-            return whole or not (top.startswith(".") or name.startswith(apart) or Path(name).suffix in PROSE)
+            return whole or not (top.startswith(".") or f"{name}/".startswith(apart) or Path(name).suffix in PROSE)
 
         found = content.hashes(self.folder, counts)
         return hashlib.sha256(json.dumps(sorted(found.items())).encode()).hexdigest()
