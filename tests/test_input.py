@@ -84,7 +84,7 @@ def files(folder: Path) -> list[Path]:
         (("versus", "HEAD"), "versus: error: give two commits, BASE and HEAD"),
         (("versus", "--find", "nothing", "HEAD..HEAD"), "versus: no cell or exact series 'nothing'; a cell is named"),
         (("bench", "--changed"), "bench: error: --changed chooses among the commits of a range: name one, as A..B"),
-        (("bench", "no-such..HEAD", "--no-gate"), "bench: git rev-list --first-parent no-such..HEAD --: fatal: "),
+        (("bench", "no-such..HEAD", "--no-gate"), f"bench: the repository in {ROOT} has no commits no-such..HEAD; "),
         (("ladder", "transpose", "--commit", "0000"), "ladder: nothing recorded for this under "),
         (("ladder", "nonsense"), f"ladder: no op nonsense; there are {', '.join(PROJECT.ops)}"),
         (("profile", "nonsense"), "profile: error: no op nonsense"),

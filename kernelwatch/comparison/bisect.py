@@ -169,10 +169,9 @@ def what(project: Project, name: str) -> Cell | ExactSeries:
     series = {re.sub(r"\s", "", str(known)): known for known in exact.series_of(project, set(project.rungs()))}
     if plain in series:
         return series[plain]
-    raise UserError(
-        f"no cell or exact series {name!r}; a cell is named like {next(iter(cells), 'op/rung')!r}, "
-        f"a series like '{next(iter(series.values()), '')}'"
-    )
+    like = [f"a cell is named like {next(iter(cells), 'op/rung type shape cold')!r}"]
+    like += [f"a series like '{known}'" for known in list(series.values())[:1]]
+    raise UserError(f"no cell or exact series {name!r}; {', '.join(like)}")
 
 
 def _judge(

@@ -63,11 +63,15 @@ def resolve(root: Path, name: str) -> str:
     try:
         return git(root, "rev-parse", "--quiet", "--verify", "--end-of-options", f"{name}^{{commit}}")
     except UserError:
-        git(root, "rev-parse", "--git-dir")  # whether this is a repository at all
-        what = "name one by a hash, a branch, a tag or HEAD~1"
-        if git(root, "rev-parse", "--is-shallow-repository") == "true":
-            what = "it is a shallow clone: `git fetch --unshallow` gets the whole history"
-        raise UserError(f"the repository in {root} has no commit {name}; {what}") from None
+        raise _unknown(root, f"commit {name}", "name one by a hash, a branch, a tag or HEAD~1") from None
+
+
+def _unknown(root: Path, what: str, right: str) -> UserError:
+    """The error of a name that git does not know. `right`: what would be. Raises: UserError without a repository."""
+    git(root, "rev-parse", "--git-dir")
+    if git(root, "rev-parse", "--is-shallow-repository") == "true":
+        right = "it is a shallow clone: `git fetch --unshallow` gets the whole history"
+    return UserError(f"the repository in {root} has no {what}; {right}")
 
 
 def commits(root: Path, range: str, changed: Sequence[str] = (), also: Sequence[str] = ()) -> list[str]:
@@ -76,7 +80,10 @@ def commits(root: Path, range: str, changed: Sequence[str] = (), also: Sequence[
     `changed`: pathspecs; keep only the commits that change such files, and the newest commit. The commits in between
     run the same kernels. `also`: further files that count, which the pathspecs may leave out. Raises: UserError.
     """
-    all_commits = git(root, "rev-list", "--first-parent", range, "--").splitlines()
+    try:
+        all_commits = git(root, "rev-list", "--first-parent", range, "--").splitlines()
+    except UserError:
+        raise _unknown(root, f"commits {range}", "name a commit, a branch, or a range such as HEAD~9..HEAD") from None
     if not changed:
         return all_commits
     changing = changing_commits(root, range, changed, also)
