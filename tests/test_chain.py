@@ -205,6 +205,26 @@ def test_a_gradual_change_is_found_on_either_side_of_a_gap() -> None:
     assert a_chain(*slow, gap, *later).gradual() == [(0, 10), (11, 21)]
 
 
+def test_a_gradual_change_leads_over_commits_at_which_the_launch_failed() -> None:
+    """Each third commit fails, and the next one is linked with the last one that had it."""
+    own = [a_session(0, 1, a_link(-0.05))]  # told by itself
+    for at in range(2, 60, 3):
+        own += [
+            a_session(at - 1, at, unjudged={"op/rung": "failed: wrong"}),
+            a_session(at, at + 1, unjudged={CELL: "repaired: wrong"}),
+            a_session(at - 1, at + 1, a_link(0.002, 0.0003)),
+            a_session(at + 1, at + 2, a_link(0.002, 0.0003)),
+        ]
+    chain = a_chain(*own)
+    assert chain.gradual() == [(1, 61)]
+    [series] = linked([], {"m": {CELL: chain}}, "main")
+    _, slower = series.changes()
+    told = [POSITIONS[result.commit] for result in (slower.before, slower.first, slower.last)]
+    assert told == [1, 3, 61]
+    assert slower.step.change == pytest.approx(math.expm1(40 * 0.002))
+    assert slower.interval[0] > 0.07
+
+
 def test_the_interval_of_a_change_rests_on_its_own_links_and_not_on_later_ones() -> None:
     """A link of six turns has five degrees of freedom, however many links follow."""
     steps = [a_session(at, at + 1, a_link(0.02 if at == 2 else 0.0)) for at in range(20)]

@@ -229,22 +229,36 @@ class Chain:
                 found.append((edge, apart))
         return found
 
+    @cached_property
+    def _linked(self) -> list[int]:
+        """The pieces as links and identities alone make them."""
+        return _pieces(len(self.nodes) + 1, [*((edge.before, edge.after) for edge in self.edges), *self.alike])
+
     def gradual(self) -> list[tuple[int, int]]:
         """The spans that many small steps moved, each by its first and its last launch: those between two changes that
-        are told by themselves, and whose sum is beyond the floor. None leads over a join by full runs."""
+        are told by themselves, and whose sum is beyond the floor. One leads over a gap if links do, as where a launch
+        failed and is back. None leads over a join by full runs."""
         told = [node for node in range(1, len(self.nodes) + 1) if self.word(node) in ("worse", "better")]
-        pieces = _pieces(len(self.nodes) + 1, [*((edge.before, edge.after) for edge in self.edges), *self.alike])
-        begins = [node for node in range(1, len(self.nodes) + 1) if pieces[node] != pieces[node - 1]]
-        edges = sorted({0, *told, *begins, len(self.nodes) + 1})
+        stretches: dict[tuple[int, int], list[int]] = {}
+        for node, piece in enumerate(self._linked):
+            stretches.setdefault((bisect(told, node), piece), []).append(node)
         found = []
-        for first, end in pairwise(edges):
-            last = end - 1
-            if last - first < 2:  # fewer than two links: each has a verdict of its own
+        for own in stretches.values():
+            if len(own) < 3:  # fewer than two links: each has a verdict of its own
                 continue
+            first, last = own[0], own[-1]
             log, error = self.span(first, last)
             if abs(log) - quantile(1 - GRADUAL_LEVEL / 2, self.freedom(first, last)) * error > math.log1p(FLOOR):
                 found.append((first, last))
-        return found
+        return sorted(found)
+
+    def next_linked(self, node: int) -> int:
+        """The first launch after one that links connect with it."""
+        return self._linked.index(self._linked[node], node + 1)
+
+    def last_linked(self, node: int) -> int:
+        """The last launch before one that links connect with it."""
+        return max(other for other in range(node) if self._linked[other] == self._linked[node])
 
 
 def _pieces(count: int, pairs: Sequence[tuple[int, int]]) -> list[int]:

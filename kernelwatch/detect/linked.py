@@ -48,7 +48,7 @@ class LinkedSeries(JudgedSeries):
             if chain.word(node) in ("worse", "better"):
                 found.append(self._step(index[own.commit], chain.start(node), node, smallest))
         for first, last in chain.gradual():
-            since = index[chain.nodes[first].commit]
+            since = index[chain.nodes[chain.next_linked(first) - 1].commit]
             at = index[chain.nodes[last - 1].commit]
             found.append(self._step(at, first, last, smallest, "gradual", since))
         newest = chain.nodes[-1].commit if chain.nodes else ""
@@ -142,7 +142,7 @@ class LinkedSeries(JudgedSeries):
         last = commits.index(change.last.commit) + 1
         if change.step.since is None:
             return self._chain.start(last), last
-        return commits.index(change.first.commit), last
+        return self._chain.last_linked(commits.index(change.first.commit) + 1), last
 
 
 @dataclass(frozen=True, eq=False)
