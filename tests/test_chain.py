@@ -93,6 +93,22 @@ def test_a_launch_that_is_back_is_as_fast_as_before_whatever_its_links_measured(
     assert chain.alike == [(0, 2)]
 
 
+def test_a_launch_that_one_compiler_changed_and_another_one_did_not_has_the_level_that_was_measured() -> None:
+    """The newer compiler makes of commits 1 and 2 what the older one makes of commit 1: it links neither."""
+    old, new = ({"conditions": {"gpu": "H200", "nvml_uuid_sha256": each, "compiler": each}} for each in "ab")
+    own = [
+        a_session(1, 2, a_link(0.03, identities=("plain", "unrolled")), **old),
+        a_session(5, 6, a_link(0.02, identities=("plain", "else")), **new),
+    ]
+    chain = a_chain(*own)
+    assert chain.alike == []
+    assert chain.levels.tolist() == pytest.approx([0, 0.03, 0.05])
+    [series] = linked([], {"m": {CELL: chain}}, "main")
+    assert [change.step.change for change in series.changes()] == pytest.approx([math.expm1(0.03), math.expm1(0.02)])
+    between = a_session(2, 3, a_link(0.01, identities=("unrolled", "other")), **old)
+    assert [round(float(level), 9) for level in a_chain(own[0], between, own[1]).levels] == [0, 0.03, 0.04, 0.06]
+
+
 def test_what_could_not_be_measured_breaks_the_chain() -> None:
     chain = a_chain(
         a_session(1, 2, a_link(0.01)),

@@ -8,6 +8,7 @@ Full runs of one GPU join what no link joins. They tell the level there, and not
 judges them, with all records of the GPU (detect/levels.py).
 """
 
+import json
 import math
 from bisect import bisect
 from collections.abc import Iterable, Mapping, Sequence
@@ -31,6 +32,7 @@ APART = 4.0  # standard errors by which a link may differ from what all others s
 UNASKED = "a commit that may have changed it was not asked"
 GRADUAL_LEVEL = 0.001  # chance that the sum of links without a change is called a gradual one
 LEAST_LEFT = 1e-6  # share of a link's level that rests on others, below which none does
+OF_A_DEVICE = ("gpu", "cpu", "nvml_uuid_sha256")  # conditions that say which one it was
 FREEDOM_MOST = 60  # of a level: more make no difference
 
 
@@ -417,14 +419,34 @@ def _still(nodes: Sequence[Node], edges: Sequence[Edge]) -> list[Node]:
 
 
 def _alike(edges: Sequence[Edge]) -> list[tuple[int, int]]:
-    """The pairs of launches with the same identity, such as before a change and after its revert."""
+    """The pairs of launches with the same identity, such as before a change and after its revert. With one compiler two
+    launches may be the same, and with another one not: these are none."""
     first: dict[str, int] = {}
     found = []
+    known = _identities(edges)
     for edge in edges:
         for node, identity in zip((edge.before, edge.after), edge.link.identities, strict=True):
             if not identity:
                 continue
             other = first.setdefault(identity, node)
-            if other != node and (pair := (min(other, node), max(other, node))) not in found:
+            pair = min(other, node), max(other, node)
+            if other != node and pair not in found and not _differ(known[other], known[node]):
                 found.append(pair)
     return found
+
+
+def _identities(edges: Sequence[Edge]) -> dict[int, dict[str, set[str]]]:
+    """By launch, its identities with each set of versions, whichever GPU it was."""
+    found: dict[int, dict[str, set[str]]] = {}
+    for edge in edges:
+        versions = {name: value for name, value in edge.session.conditions.items() if name not in OF_A_DEVICE}
+        key = json.dumps(versions, sort_keys=True)
+        for node, identity in zip((edge.before, edge.after), edge.link.identities, strict=True):
+            if identity:
+                found.setdefault(node, {}).setdefault(key, set()).add(identity)
+    return found
+
+
+def _differ(before: Mapping[str, set[str]], after: Mapping[str, set[str]]) -> bool:
+    """Whether the same versions give two launches different identities."""
+    return any(before[key].isdisjoint(after[key]) for key in before.keys() & after.keys())
