@@ -10,6 +10,7 @@ from kernelwatch.detect.chain import Chain
 from kernelwatch.detect.linked import LinkedSeries
 from kernelwatch.history import links
 from kernelwatch.history.links import FULL_RUNS, Session
+from kernelwatch.history.returned import uncompared
 from kernelwatch.plan.cells import timed
 from kernelwatch.plan.project import Project
 from kernelwatch.plan.renamed import NONE, Renamed
@@ -76,6 +77,8 @@ def reach(
     files.
     """
     own, renamed = along(sessions, line), project.renamed if project else NONE
+    kept = [links.without(each, accepted, renamed) for each in own]  # without what is gone on purpose
+    unlinked = _unlinked(own) | uncompared(kept, line.commits)
     first, newest = _ends(own, line)
     chains = [each.chain for each in series if each.chain]
     later = len(_changing(project, newest, line.commits[-1])) if project else 0
@@ -94,15 +97,15 @@ def reach(
         "undecided": words.count("cannot tell"),
         "gpus": sorted({each.gpu for each in own if each.links}),
         "missing": [{"at": line.positions[hash], "hash": hash} for hash in missing],
-        "unjudged": [[why, count] for why, count in Counter(_unlinked(own).values()).most_common()],
+        "unjudged": [[why, count] for why, count in Counter(unlinked.values()).most_common()],
         "failed": failing(own, line.positions),
-        "gone": lost([links.without(each, accepted, renamed) for each in own], line.positions, project),
+        "gone": lost(kept, line.positions, project),
         "compared": any(each.tells for each in own),
         "since": [
             {"name": name, "hash": hash, "ops": compared(chains, None if name == "first" else line.positions[hash])}
             for name, hash in earlier.items()
         ],
-        "still": still(chains, _unlinked(own), project) if project else [],
+        "still": still(chains, unlinked, project) if project else [],
         "later": later,
     }
 
