@@ -3,6 +3,7 @@
 import math
 import random
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 
 from benchmarks.project import PROJECT
-from kernelwatch.detect.chain import Chain, chains
+from kernelwatch.detect.chain import Chain, _blocks, chains
 from kernelwatch.detect.events import JudgedSeries, events
 from kernelwatch.detect.judging import LEVEL, judge
 from kernelwatch.detect.linked import linked, verdict_on, verdicts_of
@@ -95,17 +96,17 @@ def test_a_launch_that_is_back_is_as_fast_as_before_whatever_its_links_measured(
 
 def test_a_launch_that_one_compiler_changed_and_another_one_did_not_has_the_level_that_was_measured() -> None:
     """The newer compiler makes of commits 1 and 2 what the older one makes of commit 1: it links neither."""
-    old, new = ({"conditions": {"gpu": "H200", "nvml_uuid_sha256": each, "compiler": each}} for each in "ab")
+    old, new = ({"gpu": "H200", "nvml_uuid_sha256": each, "compiler": each} for each in "ab")
     own = [
-        a_session(1, 2, a_link(0.03, identities=("plain", "unrolled")), **old),
-        a_session(5, 6, a_link(0.02, identities=("plain", "else")), **new),
+        a_session(1, 2, a_link(0.03, identities=("plain", "unrolled")), conditions=old),
+        a_session(5, 6, a_link(0.02, identities=("plain", "else")), conditions=new),
     ]
     chain = a_chain(*own)
     assert chain.alike == []
     assert chain.levels.tolist() == pytest.approx([0, 0.03, 0.05])
     [series] = linked([], {"m": {CELL: chain}}, "main")
     assert [change.step.change for change in series.changes()] == pytest.approx([math.expm1(0.03), math.expm1(0.02)])
-    between = a_session(2, 3, a_link(0.01, identities=("unrolled", "other")), **old)
+    between = a_session(2, 3, a_link(0.01, identities=("unrolled", "other")), conditions=old)
     assert [round(float(level), 9) for level in a_chain(own[0], between, own[1]).levels] == [0, 0.03, 0.04, 0.06]
 
 
@@ -239,6 +240,38 @@ def test_a_gradual_change_leads_over_commits_at_which_the_launch_failed() -> Non
     assert told == [1, 3, 61]
     assert slower.step.change == pytest.approx(math.expm1(40 * 0.002))
     assert slower.interval[0] > 0.07
+
+
+@pytest.mark.parametrize("apart", [0.01, 0.05])
+def test_gpus_that_contradict_each_other_at_one_commit_hide_nothing_of_others(apart: float) -> None:
+    slow = [a_session(at, at + 1, a_link(0.002, 0.0003)) for at in range(30)]
+    contradicting = [a_session(40, 41, a_link(sign * apart), gpu=f"{sign}") for sign in (1, -1)]
+    later = a_session(50, 51, a_link(0.03))
+    chain = a_chain(*slow, *contradicting, later)
+    assert chain.word(31) == "cannot tell"
+    [(first, last)] = chain.gradual()
+    assert (first, last) in ((0, 30), (0, 31))  # the next link may take part, if the sum is known with it
+    [series] = linked([], {"m": {CELL: chain}}, "main")
+    crept, slower = series.changes()
+    assert crept.step.change == pytest.approx(math.expm1(0.06), rel=1e-3)
+    assert slower.interval == pytest.approx(a_chain(later).edges[0].judged.bounds)
+    assert chain.half(30, 31) > apart / 2
+
+
+def test_what_disagrees_within_an_anchor_makes_the_launches_between_less_certain_and_no_others() -> None:
+    steps = [a_session(at, at + 1, a_link(0.001, 0.0002)) for at in range(20)]
+    chain = a_chain(*steps, a_session(0, 10, a_link(0.0, 0.0002), kind="anchor"))
+    assert chain.half(3, 4) > 5 * chain.half(13, 14)
+    assert chain.half(13, 14) == pytest.approx(a_chain(*steps).half(13, 14))
+
+
+def test_pairs_that_lie_on_one_circle_are_a_block() -> None:
+    pairs = [(0, 1), (1, 2), (2, 0), (2, 3), (3, 4), (3, 4), (4, 5), (5, 6), (6, 4), (7, 8)]
+    found = _blocks(9, pairs)
+    blocks = dict.fromkeys(found)
+    together = [{pair for pair, block in zip(pairs, found, strict=True) if block == own} for own in blocks]
+    assert together == [{(0, 1), (1, 2), (2, 0)}, {(2, 3)}, {(3, 4)}, {(4, 5), (5, 6), (6, 4)}, {(7, 8)}]
+    assert len(set(_blocks(10_000, list(pairwise(range(10_000)))))) == 9_999
 
 
 def test_the_interval_of_a_change_rests_on_its_own_links_and_not_on_later_ones() -> None:

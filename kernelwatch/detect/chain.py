@@ -8,6 +8,7 @@ Full runs of one GPU join what no link joins. They tell the level there, and not
 judges them, with all records of the GPU (detect/levels.py).
 """
 
+import itertools
 import json
 import math
 from bisect import bisect
@@ -105,11 +106,26 @@ class Chain:
             told[row] = log / error
         inverse = np.linalg.inv(design.T @ design)
         solution = inverse @ design.T @ told
-        freedom = len(pairs) - len(free)
-        excess = float(((told - design @ solution) ** 2).sum()) / freedom if freedom else 1.0
         levels[free] = solution
         own[np.ix_(free, free)] = inverse
-        return levels, own * max(1.0, excess), pieces, own  # GPUs that disagree make the levels less certain
+        less = design / np.sqrt(self._excess((told - design @ solution) ** 2))[:, None]
+        covariance = np.zeros((count, count))
+        covariance[np.ix_(free, free)] = np.linalg.inv(less.T @ less)
+        return levels, covariance, pieces, own
+
+    def _excess(self, squares: Values) -> Values:
+        """By pair, how much more than their errors the pairs of its block differ; at least 1. `squares`: of their
+        residuals. GPUs that disagree make the levels less certain, and none that do not rest on them."""
+        pairs = [(before, after) for before, after, *_ in self._pairs]
+        blocks: dict[int, list[int]] = {}
+        for at, block in enumerate(_blocks(len(self.nodes) + 1, pairs)):
+            blocks.setdefault(block, []).append(at)
+        found = np.ones(len(pairs))
+        for part in blocks.values():
+            freedom = len(part) + 1 - len({node for at in part for node in pairs[at]})
+            if freedom:
+                found[part] = max(1.0, float(squares[part].sum()) / freedom)
+        return found
 
     @property
     def levels(self) -> Values:
@@ -237,21 +253,30 @@ class Chain:
 
     def gradual(self) -> list[tuple[int, int]]:
         """The spans that many small steps moved, each by its first and its last launch: those between two changes that
-        are told by themselves, and whose sum is beyond the floor. One leads over a gap if links do, as where a launch
-        failed and is back. None leads over a join by full runs."""
-        told = [node for node in range(1, len(self.nodes) + 1) if self.word(node) in ("worse", "better")]
-        stretches: dict[tuple[int, int], list[int]] = {}
+        are told by themselves, and whose sum is beyond the floor. Where a step that is not decided hides the sum, those
+        between such steps count. A span leads over a gap if links do, as where a launch failed and is back. None leads
+        over a join by full runs."""
+        words = {node: self.word(node) for node in range(1, len(self.nodes) + 1) if self.at_node(node)}
+        told = [node for node, word in words.items() if word in ("worse", "better")]
+        decided = [own for own in self._stretches(told) if self._has_moved(own)]
+        parts = self._stretches([node for node, word in words.items() if word != "no change"])
+        hidden = [own for own in parts if self._has_moved(own) and not any({*own} <= {*whole} for whole in decided)]
+        return sorted((own[0], own[-1]) for own in [*decided, *hidden])
+
+    def _stretches(self, ends: Sequence[int]) -> list[list[int]]:
+        """The launches that links connect, between those whose steps end a stretch."""
+        found: dict[tuple[int, int], list[int]] = {}
         for node, piece in enumerate(self._linked):
-            stretches.setdefault((bisect(told, node), piece), []).append(node)
-        found = []
-        for own in stretches.values():
-            if len(own) < 3:  # fewer than two links: each has a verdict of its own
-                continue
-            first, last = own[0], own[-1]
-            log, error = self.span(first, last)
-            if abs(log) - quantile(1 - GRADUAL_LEVEL / 2, self.freedom(first, last)) * error > math.log1p(FLOOR):
-                found.append((first, last))
-        return sorted(found)
+            found.setdefault((bisect(ends, node), piece), []).append(node)
+        return list(found.values())
+
+    def _has_moved(self, stretch: Sequence[int]) -> bool:
+        """Whether the sum of the steps of a stretch is beyond the floor; one step has a verdict of its own."""
+        if len(stretch) < 3:
+            return False
+        first, last = stretch[0], stretch[-1]
+        log, error = self.span(first, last)
+        return abs(log) - quantile(1 - GRADUAL_LEVEL / 2, self.freedom(first, last)) * error > math.log1p(FLOOR)
 
     def next_linked(self, node: int) -> int:
         """The first launch after one that links connect with it."""
@@ -275,6 +300,45 @@ def _pieces(count: int, pairs: Sequence[tuple[int, int]]) -> list[int]:
         low, high = sorted((root(before), root(after)))
         first[high] = low
     return [root(node) for node in range(count)]
+
+
+def _blocks(count: int, pairs: Sequence[tuple[int, int]]) -> list[int]:
+    """For each pair of `count` nodes what names its block: two pairs are in one if they lie on a circle of pairs. So
+    what a pair says is held against those of its block alone. (Source: Hopcroft and Tarjan, Algorithm 447, 1973.)"""
+    beside: list[list[tuple[int, int]]] = [[] for _ in range(count)]
+    for number, (before, after) in enumerate(pairs):
+        beside[before].append((after, number))
+        beside[after].append((before, number))
+    order, low = [-1] * count, [0] * count  # when a node was met, and the first node to which a circle leads back
+    found, waiting = [-1] * len(pairs), list[int]()
+    is_seen, clock = [False] * len(pairs), itertools.count()
+    for root in range(count):
+        if order[root] >= 0:
+            continue
+        order[root] = low[root] = next(clock)
+        path = [(root, -1, iter(beside[root]))]
+        while path:
+            node, through, rest = path[-1]
+            for other, number in rest:
+                if is_seen[number]:
+                    continue
+                is_seen[number] = True
+                waiting.append(number)
+                if order[other] < 0:
+                    order[other] = low[other] = next(clock)
+                    path.append((other, number, iter(beside[other])))
+                    break
+                low[node] = min(low[node], order[other])
+            else:
+                path.pop()
+                if not path:
+                    continue
+                parent = path[-1][0]
+                low[parent] = min(low[parent], low[node])
+                if low[node] >= order[parent]:  # no circle leads farther back
+                    while found[through] < 0:
+                        found[waiting.pop()] = through
+    return found
 
 
 def chains(
