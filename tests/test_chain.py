@@ -2,6 +2,7 @@
 
 import math
 import random
+import sys
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -267,11 +268,20 @@ def test_what_disagrees_within_an_anchor_makes_the_launches_between_less_certain
 
 def test_pairs_that_lie_on_one_circle_are_a_block() -> None:
     pairs = [(0, 1), (1, 2), (2, 0), (2, 3), (3, 4), (3, 4), (4, 5), (5, 6), (6, 4), (7, 8)]
-    found = _blocks(9, pairs)
-    blocks = dict.fromkeys(found)
-    together = [{pair for pair, block in zip(pairs, found, strict=True) if block == own} for own in blocks]
-    assert together == [{(0, 1), (1, 2), (2, 0)}, {(2, 3)}, {(3, 4)}, {(4, 5), (5, 6), (6, 4)}, {(7, 8)}]
-    assert len(set(_blocks(10_000, list(pairwise(range(10_000)))))) == 9_999
+    together = {frozenset(pairs[number] for number in block) for block in _blocks(pairs)}
+    assert together == {
+        frozenset(own) for own in ({(0, 1), (1, 2), (2, 0)}, {(2, 3)}, {(3, 4)}, {(4, 5), (5, 6), (6, 4)}, {(7, 8)})
+    }
+    assert sorted(number for block in _blocks(pairs) for number in block) == [*range(len(pairs))]
+    assert len(_blocks(list(pairwise(range(10_000))))) == 9_999
+
+
+def test_links_without_a_circle_need_no_graph_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "networkx", None)
+    steps = [a_session(at, at + 1, a_link(0.001)) for at in range(5)]
+    assert a_chain(*steps).half(0, 5) > 0
+    with pytest.raises(ImportError, match="networkx"):
+        a_chain(*steps, a_session(0, 5, a_link(0.0))).half(0, 5)
 
 
 def test_the_interval_of_a_change_rests_on_its_own_links_and_not_on_later_ones() -> None:

@@ -8,7 +8,6 @@ Full runs of one GPU join what no link joins. They tell the level there, and not
 judges them, with all records of the GPU (detect/levels.py).
 """
 
-import itertools
 import json
 import math
 from bisect import bisect
@@ -117,11 +116,9 @@ class Chain:
         """By pair, how much more than their errors the pairs of its block differ; at least 1. `squares`: of their
         residuals. GPUs that disagree make the levels less certain, and none that do not rest on them."""
         pairs = [(before, after) for before, after, *_ in self._pairs]
-        blocks: dict[int, list[int]] = {}
-        for at, block in enumerate(_blocks(len(self.nodes) + 1, pairs)):
-            blocks.setdefault(block, []).append(at)
         found = np.ones(len(pairs))
-        for part in blocks.values():
+        is_forest = len(pairs) == sum(piece != node for node, piece in enumerate(_pieces(len(self.nodes) + 1, pairs)))
+        for part in () if is_forest else _blocks(pairs):
             freedom = len(part) + 1 - len({node for at in part for node in pairs[at]})
             if freedom:
                 found[part] = max(1.0, float(squares[part].sum()) / freedom)
@@ -302,43 +299,16 @@ def _pieces(count: int, pairs: Sequence[tuple[int, int]]) -> list[int]:
     return [root(node) for node in range(count)]
 
 
-def _blocks(count: int, pairs: Sequence[tuple[int, int]]) -> list[int]:
-    """For each pair of `count` nodes what names its block: two pairs are in one if they lie on a circle of pairs. So
-    what a pair says is held against those of its block alone. (Source: Hopcroft and Tarjan, Algorithm 447, 1973.)"""
-    beside: list[list[tuple[int, int]]] = [[] for _ in range(count)]
-    for number, (before, after) in enumerate(pairs):
-        beside[before].append((after, number))
-        beside[after].append((before, number))
-    order, low = [-1] * count, [0] * count  # when a node was met, and the first node to which a circle leads back
-    found, waiting = [-1] * len(pairs), list[int]()
-    is_seen, clock = [False] * len(pairs), itertools.count()
-    for root in range(count):
-        if order[root] >= 0:
-            continue
-        order[root] = low[root] = next(clock)
-        path = [(root, -1, iter(beside[root]))]
-        while path:
-            node, through, rest = path[-1]
-            for other, number in rest:
-                if is_seen[number]:
-                    continue
-                is_seen[number] = True
-                waiting.append(number)
-                if order[other] < 0:
-                    order[other] = low[other] = next(clock)
-                    path.append((other, number, iter(beside[other])))
-                    break
-                low[node] = min(low[node], order[other])
-            else:
-                path.pop()
-                if not path:
-                    continue
-                parent = path[-1][0]
-                low[parent] = min(low[parent], low[node])
-                if low[node] >= order[parent]:  # no circle leads farther back
-                    while found[through] < 0:
-                        found[waiting.pop()] = through
-    return found
+def _blocks(pairs: Sequence[tuple[int, int]]) -> list[list[int]]:
+    """The numbers of the pairs by block: two pairs are in one block if they lie on a circle of pairs. So what a pair
+    says is held against those of its block alone."""
+    import networkx  # here, since few chains have a circle, and the import takes longer than most commands
+
+    numbers: dict[frozenset[int], list[int]] = {}
+    for number, pair in enumerate(pairs):
+        numbers.setdefault(frozenset(pair), []).append(number)
+    blocks = networkx.biconnected_component_edges(networkx.Graph(pairs))
+    return [[number for pair in block for number in numbers[frozenset(pair)]] for block in blocks]
 
 
 def chains(
