@@ -284,6 +284,13 @@ def test_links_without_a_circle_need_no_graph_library(monkeypatch: pytest.Monkey
         a_chain(*steps, a_session(0, 5, a_link(0.0))).half(0, 5)
 
 
+def test_a_gradual_change_that_has_ended_keeps_its_end_and_its_name() -> None:
+    drawn = random.Random(1)
+    slow = [a_session(at, at + 1, a_link(drawn.gauss(0.002, 0.0003), 0.0003)) for at in range(20)]
+    still = [a_session(at, at + 1, a_link(drawn.gauss(0.0, 0.0003), 0.0003)) for at in range(20, 60)]
+    assert {tuple(a_chain(*slow, *still[:more]).gradual()) for more in (0, 1, 2, 3, 9, 40)} == {((0, 20),)}
+
+
 def test_the_interval_of_a_change_rests_on_its_own_links_and_not_on_later_ones() -> None:
     """A link of six turns has five degrees of freedom, however many links follow."""
     steps = [a_session(at, at + 1, a_link(0.02 if at == 2 else 0.0)) for at in range(20)]

@@ -30,6 +30,7 @@ ALIKE = 1e-6  # the standard error of a link between two launches of which the i
 APART = 4.0  # standard errors by which a link may differ from what all others say before its GPU is named
 UNASKED = "a commit that may have changed it was not asked"
 GRADUAL_LEVEL = 0.001  # chance that the sum of links without a change is called a gradual one
+END_LEVEL = 0.01  # chance that a link without a change moves the end of a gradual one
 LEAST_LEFT = 1e-6  # share of a link's level that rests on others, below which none does
 OF_A_DEVICE = ("gpu", "cpu", "nvml_uuid_sha256")  # conditions that say which one it was
 FREEDOM_MOST = 60  # of a level: more make no difference
@@ -258,7 +259,20 @@ class Chain:
         decided = [own for own in self._stretches(told) if self._has_moved(own)]
         parts = self._stretches([node for node, word in words.items() if word != "no change"])
         hidden = [own for own in parts if self._has_moved(own) and not any({*own} <= {*whole} for whole in decided)]
-        return sorted((own[0], own[-1]) for own in [*decided, *hidden])
+        return sorted((own[0], self._end(own)) for own in [*decided, *hidden])
+
+    def _end(self, stretch: Sequence[int]) -> int:
+        """The launch at which the change of a stretch ends, which names it: the last one that is surely farther than
+        the end before it. So links that move nothing do not move the end. If the launches after it surely go back, all
+        of them count."""
+        first, last = stretch[0], stretch[-1]
+        sign = math.copysign(1.0, self.span(first, last)[0])
+        end = stretch[2]
+        for node in stretch[3:]:
+            log, error = self.span(end, node)
+            if sign * log > quantile(1 - END_LEVEL / 2, self.freedom(end, node)) * error:
+                end = node
+        return end if self._least(end, last) <= math.log1p(FLOOR) else last
 
     def _stretches(self, ends: Sequence[int]) -> list[list[int]]:
         """The launches that links connect, between those whose steps end a stretch."""
@@ -269,11 +283,12 @@ class Chain:
 
     def _has_moved(self, stretch: Sequence[int]) -> bool:
         """Whether the sum of the steps of a stretch is beyond the floor; one step has a verdict of its own."""
-        if len(stretch) < 3:
-            return False
-        first, last = stretch[0], stretch[-1]
+        return len(stretch) > 2 and self._least(stretch[0], stretch[-1]) > math.log1p(FLOOR)
+
+    def _least(self, first: int, last: int) -> float:
+        """The logarithm by which a span moved at the least."""
         log, error = self.span(first, last)
-        return abs(log) - quantile(1 - GRADUAL_LEVEL / 2, self.freedom(first, last)) * error > math.log1p(FLOOR)
+        return abs(log) - quantile(1 - GRADUAL_LEVEL / 2, self.freedom(first, last)) * error
 
     def next_linked(self, node: int) -> int:
         """The first launch after one that links connect with it."""
