@@ -493,6 +493,13 @@ def test_a_launch_fails_until_a_later_commit_says_better() -> None:
     assert failing(first, step(1, unjudged={"row/a x": "repaired: c0: wrong"})) == [("row/b", 1, "it hung")]
     assert failing(first, step(1, gone=("row/a", "row/b"))) == []
     assert failing(first, step(1, unjudged=wrong)) == [("row/b", 1, "it hung"), ("row/a x", 2, "wrong")]
+    tree = "c" * 8  # of a commit as a whole: one of prose, which nobody asks, may lie between it and the next one
+    broken = replace(step(0, unjudged={tree: "failed: ImportError"}), after=tree * 5)
+    positions = POSITIONS | {broken.after: 1}
+    assert [each["cell"] for each in failing_of([broken], positions)] == [tree]
+    assert failing_of([broken, a_session(2, 3, a_link(0.0, cell="row/a x"))], positions) == []
+    elsewhere = a_session(2, 3, a_link(0.0, cell="row/a x"), conditions={"environment": "py3.12"})
+    assert [each["cell"] for each in failing_of([broken, elsewhere], positions)] == [tree]
     linked_again = step(1, a_link(0.0, cell="row/a x"))
     assert failing(linked_again, first) == [("row/b", 1, "it hung")]
 

@@ -139,15 +139,23 @@ def failing(sessions: Sequence[Session], positions: Mapping[str, int]) -> list[J
     """The launches that failed at a commit, and of which no later commit says anything better: `cell` (or rung), `why`,
     and the commit as `at` and `hash`. `sessions`: the steps of a line."""
     found: dict[str, Json] = {}
+    trees: dict[tuple[str, str], Json] = {}  # broken as a whole, by commit and environment of asv
     for session in sorted(sessions, key=lambda each: (positions[each.after], each.at)):
+        environment = str(session.conditions.get(links.ENVIRONMENT))
         known = {*(link.cell for link in session.links), *session.new, *session.gone, *session.unjudged}
         for name in [name for name in found if name in known or name.partition(" ")[0] in session.gone]:
             del found[name]  # it ran, it went, or it is told again below
+        # A session tells of its own tree. Between a broken one and the next may lie commits that nobody asks.
+        trees = {(commit, where): each for (commit, where), each in trees.items() if where != environment}
         for name, why in session.unjudged.items():
             if why.startswith(FAILED):
                 place = {"at": positions[session.after], "hash": session.after}
-                found[name] = {"cell": name, "why": why.removeprefix(FAILED).strip(": ")} | place
-    return list(found.values())
+                told = {"cell": name, "why": why.removeprefix(FAILED).strip(": ")} | place
+                if name == session.after[:8]:
+                    trees[name, environment] = told
+                else:
+                    found[name] = told
+    return [*found.values(), *{name: each for (name, _), each in trees.items()}.values()]
 
 
 def lost(sessions: Sequence[Session], positions: Mapping[str, int], project: Project | None) -> list[Json]:
