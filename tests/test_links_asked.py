@@ -22,8 +22,10 @@ from kernelwatch.history import links
 from kernelwatch.history.links import NOT_HERE, Link, Session
 from kernelwatch.history.returned import UNCOMPARED
 from kernelwatch.plan.project import load
+from kernelwatch.publish.lines import Line
 from kernelwatch.publish.linked import failing as failing_of
 from kernelwatch.publish.linked import lost
+from kernelwatch.publish.linked import reach as reach_of
 from kernelwatch.run import processes
 from kernelwatch.system import cache
 from kernelwatch.system.errors import CANNOT
@@ -195,6 +197,7 @@ def test_what_is_renamed_broken_or_back(tmp_path: Path, small_engine: Path) -> N
     steps, line = [by_commit[broken], by_commit[mended]], {first: 0, broken: 1, mended: 2}
     assert [each["hash"] for each in failing_of(steps[:1], line)] == [broken]
     assert not failing_of(steps, line)
+    assert reach_of("m", sessions(rows), [], Line("main", [*line]), [], None)["unjudged"] == []
     gone = changed(rows, "gone", rows____init__=BOTH.replace('"other": "rows.more:other"', ""))
     assert "gone: row_sum/other float32 256x256 cold" in rows.kernelwatch("link", *quick, code=2)
     again = changed(rows, "back", rows____init__=BOTH)

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from kernelwatch.history.links import Session
+from kernelwatch.history.links import ENVIRONMENT, Session
 
 UNCOMPARED = "it is back, and nothing compares it with the last commit that had it"
 
@@ -48,4 +48,21 @@ def uncompared(sessions: Sequence[Session], line: Sequence[str]) -> dict[tuple[s
         for before, names in returned(one, sessions, line[: line.index(one.after) + 1]).items():
             if not any(is_across(each, one, before) for each in sessions):
                 found |= {(one.after, name): UNCOMPARED for name in names if name in one.new}
+    return found
+
+
+def bridged(sessions: Sequence[Session], line: Sequence[str]) -> set[tuple[int, str]]:
+    """What sessions could not compare, and one across the gap did: the `id` of the session, and what failed, was gone
+    or came back there: a cell, a rung or, as a whole, a commit. `line`: the commits, the oldest first."""
+    positions = {commit: at for at, commit in enumerate(line)}
+    found = set()
+    for one in [each for each in sessions if _back(each)]:
+        own = [each for each in sessions if each.conditions.get(ENVIRONMENT) == one.conditions.get(ENVIRONMENT)]
+        for before, names in returned(one, own, line[: positions[one.after] + 1]).items():
+            if any(is_across(each, one, before) for each in own):
+                for each in own:
+                    is_within = positions[before] <= positions[each.before] < positions[each.after]
+                    is_within = is_within and positions[each.after] <= positions[one.after]
+                    if is_within and not is_across(each, one, before):
+                        found |= {(id(each), name) for name in names or (each.before[:8], each.after[:8])}
     return found

@@ -10,7 +10,7 @@ from kernelwatch.detect.chain import Chain
 from kernelwatch.detect.linked import LinkedSeries
 from kernelwatch.history import links
 from kernelwatch.history.links import FULL_RUNS, Session
-from kernelwatch.history.returned import uncompared
+from kernelwatch.history.returned import bridged, uncompared
 from kernelwatch.plan.cells import timed
 from kernelwatch.plan.project import Project
 from kernelwatch.plan.renamed import NONE, Renamed
@@ -78,7 +78,7 @@ def reach(
     """
     own, renamed = along(sessions, line), project.renamed if project else NONE
     kept = [links.without(each, accepted, renamed) for each in own]  # without what is gone on purpose
-    unlinked = _unlinked(own) | uncompared(kept, line.commits)
+    unlinked = _unlinked(own, line) | uncompared(kept, line.commits)
     first, newest = _ends(own, line)
     chains = [each.chain for each in series if each.chain]
     later = len(_changing(project, newest, line.commits[-1])) if project else 0
@@ -120,17 +120,20 @@ def still(chains: Sequence[Chain], unlinked: Collection[tuple[str, str]], projec
     return sorted({f"{cell.op} {cell.device}" for cell in own if (cell.op, cell.device) not in moved})
 
 
-def _unlinked(sessions: Sequence[Session]) -> dict[tuple[str, str], str]:
+def _unlinked(sessions: Sequence[Session], line: Line) -> dict[tuple[str, str], str]:
     """Why a launch that changed has no link, by commit and by cell or rung. What another session of the same commits
-    linked, or asked if this one did not, is left out."""
+    linked, or asked if this one did not, is left out, and so is what one across a gap compared."""
     found: dict[tuple[str, str], str] = {}
+    over = bridged(sessions, line.commits)
     for session in sessions:
         others = [each for each in sessions if each is not session and each.after == session.after]
         linked = {link.cell for each in others for link in each.changed}
         for name, why in session.unjudged.items():
             is_left = any(not each.why_left(name) for each in others) if session.why_left(name) else False
             is_left = is_left or why == links.UNDIRECTED  # no link could say that it is worse
-            if not is_left and not any(cell == name or cell.startswith(f"{name} ") for cell in linked):
+            if is_left or (id(session), name) in over:
+                continue
+            if not any(cell == name or cell.startswith(f"{name} ") for cell in linked):
                 found[session.after, name] = why
     return found
 
