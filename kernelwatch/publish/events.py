@@ -115,11 +115,12 @@ def judge(publication: Publication) -> Judged:
     accepted, damaged = _decisions(Path(conf.results_dir))
     announced = _expected(repo, lines, renamed)
     states = States(found, verdicts, series, accepted, announced)
-    outcomes = states.outcomes({line.name: line.commits for line in lines}, [*series, *by_links])
+    branches = {line.name: line.commits for line in lines}
+    outcomes = _once(states.outcomes(branches, [*series, *by_links]))
     hashes += [commit for each in outcomes for commit in (each.commit, each.expected.commit)]
     return Judged(
         series,
-        found,
+        states.once([*branches]),
         lines,
         unknown,
         proof,
@@ -199,6 +200,14 @@ def _of_environments(
             found += events_of(own, machine, line.name, line.positions, series, renamed)
             left[machine] = [each for each in own if each.after not in line.positions]
     return found
+
+
+def _once(outcomes: Sequence[Outcome]) -> list[Outcome]:
+    """What became of what commits expect, each on the first line that has its commit."""
+    found: dict[tuple[Expected, str], Outcome] = {}
+    for each in outcomes:
+        found.setdefault((each.expected, each.commit), each)
+    return [*found.values()]
 
 
 def _of_line(judged: Judged, machine: str, line: Line) -> list[LinkedSeries]:
