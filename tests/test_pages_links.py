@@ -112,6 +112,35 @@ def test_a_change_has_one_size_interval_and_verdict_everywhere(browser: "Browser
     assert f"+{100 * worst:.2f} %" in "".join(feed.itertext())
 
 
+def test_the_page_of_a_gradual_change_tells_the_sum_of_all_its_links(browser: "Browser", site: Path) -> None:
+    told = data(site, f"links/{RECORDED}")
+    position = {commit["hash"]: int(at) for at, commit in told["commits"].items()}
+    gradual = [event for event, _ in linked_changes(site) if event["gradual"]]
+    assert gradual
+    for event in gradual:
+        change = event["changes"][0]
+        first, last = (position[change[end]] for end in ("from", "to"))
+        cell = told["cells"][change["cell"]]
+        ends = [cell["launches"][link[2]]["at"] for link in cell["links"]]
+        own = [link for link, at in zip(cell["links"], ends, strict=True) if first < at <= last]
+        steps = [told["sessions"][link[0]] for link in own if told["sessions"][link[0]]["kind"] == "step"]
+        assert (change["links"], change["gpus"]) == (len(steps), sorted({each["gpu"] for each in steps}))
+        for size in (WIDE, NARROW):
+            with opened(browser, site, f"event?id={event['id']}", size=size) as page:
+                assert fits(page)
+                words = page.locator("main").inner_text()
+                assert "Both commits were measured again" not in words
+                samples = page.locator(f".samples [data-links='{change['links']}'][data-gpus='{len(change['gpus'])}']")
+                low, high = (f"{100 * end:+.2f} %".replace("-", "\u2212") for end in change["interval"])
+                assert f"{low} to {high}" in samples.first.inner_text()
+                dots = page.locator(".samples figure").first.locator("[data-row='each link']")
+                assert dots.count() == change["links"]
+                assert f"git diff {event['before'][:8]} {event['last']['hash'][:8]}" in words
+                for gpu in change["gpus"]:
+                    assert gpu in page.locator("table[aria-label='GPUs and clocks']").inner_text()
+    assert len({gpu for event in gradual for gpu in event["changes"][0]["gpus"]}) > 1
+
+
 @pytest.mark.parametrize(
     "name",
     [

@@ -21,7 +21,7 @@ from kernelwatch.detect.chain import chains
 from kernelwatch.detect.environments import events_of
 from kernelwatch.detect.events import Change, Event, JudgedSeries
 from kernelwatch.detect.evidence import Evidence, evidence
-from kernelwatch.detect.linked import LinkedSeries, verdict_on, verdicts_of
+from kernelwatch.detect.linked import LinkedChange, LinkedSeries, verdict_on, verdicts_of
 from kernelwatch.detect.linked import linked as links_of
 from kernelwatch.detect.settled import Settled
 from kernelwatch.detect.states import Consent, Outcome, Standing, States, headline, word_of
@@ -332,6 +332,8 @@ def _change_as_json(change: Change, standing: Standing) -> dict[str, Any]:
         "later": len(change.series.results) - change.step.at,
         "verdict": _verdict(standing.verdict) if standing.verdict else None,
         "linked": isinstance(change.series, LinkedSeries),
+        "links": len(change.edges) if isinstance(change, LinkedChange) else 0,
+        "gpus": change.gpus if isinstance(change, LinkedChange) else [],
     }
 
 
