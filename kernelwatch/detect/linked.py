@@ -106,12 +106,8 @@ class LinkedSeries(JudgedSeries):
             (log, error, freedom), level = self._chain.joint(last), LEVEL
         least = abs(log) - quantile(1 - level / 2, freedom) * error
         tests = [Passed("interval", math.expm1(least), FLOOR, "share")]
-        controls = [
-            abs(link.log)
-            for edge in edges
-            for link in edge.session.links
-            if link.control and link.device == edge.link.device
-        ]
+        noise = ((edge.session.noise, edge.link.device) for edge in edges)
+        controls = [own[device] for own, device in noise if device in own]
         if controls:
             tests.append(Passed("control", math.expm1(abs(log)), math.expm1(max(controls)), "share"))
         return tuple(tests)

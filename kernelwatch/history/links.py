@@ -12,6 +12,7 @@ import math
 import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, cast, get_args
 
@@ -104,6 +105,15 @@ class Session:
     def changed(self) -> list[Link]:
         """The links of the launches that differ."""
         return [link for link in self.links if not link.control]
+
+    @cached_property
+    def noise(self) -> dict[str, float]:
+        """By device, the largest logarithm by which a control moved."""
+        found: dict[str, float] = {}
+        for link in self.links:
+            if link.control:
+                found[link.device] = max(abs(link.log), found.get(link.device, 0.0))
+        return found
 
     @property
     def tells(self) -> bool:
