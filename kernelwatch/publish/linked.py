@@ -144,8 +144,8 @@ def failing(sessions: Sequence[Session], positions: Mapping[str, int]) -> list[J
     found: dict[str, Json] = {}
     trees: dict[tuple[str, str], Json] = {}  # broken as a whole, by commit and environment of asv
     for session in sorted(sessions, key=lambda each: (positions[each.after], each.at)):
-        environment = str(session.conditions.get(links.ENVIRONMENT))
         known = {*(link.cell for link in session.links), *session.new, *session.gone, *session.unjudged}
+        environment = str(session.conditions.get(links.ENVIRONMENT))
         for name in [name for name in found if name in known or name.partition(" ")[0] in session.gone]:
             del found[name]  # it ran, it went, or it is told again below
         # A session tells of its own tree. Between a broken one and the next may lie commits that nobody asks.
