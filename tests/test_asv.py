@@ -416,7 +416,7 @@ def test_continuous(history: History) -> None:
 # --- imports -------------------------------------------------------------------------------------------------------
 
 
-UNWANTED = ("cupy", "cuda", "pynvml", "gpukernels", "filelock", "elftools", "scipy", "rich", "asv")
+UNWANTED = ("cupy", "cuda", "pynvml", "gpukernels", "filelock", "elftools", "scipy", "networkx", "rich", "asv")
 
 
 def test_importing_the_suites_touches_no_gpu_starts_no_thread_compiles_nothing(tmp_path: Path) -> None:

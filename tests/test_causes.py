@@ -2,20 +2,25 @@
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from benchmarks.project import PROJECT
 from kernelwatch.analysis import compiled
-from kernelwatch.detect.events import Change, Event, JudgedSeries
+from kernelwatch.detect.chain import chains
+from kernelwatch.detect.events import Change, Event, JudgedSeries, events
+from kernelwatch.detect.linked import linked
 from kernelwatch.detect.results import Result
 from kernelwatch.detect.steps import Point, Step
+from kernelwatch.history.links import Session
 from kernelwatch.plan.project import Project
 from kernelwatch.publish import explaining, figures, sentences
-from kernelwatch.publish.causes import moved_lines
+from kernelwatch.publish.causes import Causes, moved_lines
 from kernelwatch.publish.explaining import Explaining, Kernel
 from kernelwatch.publish.sentences import Look
+from tests.test_chain import POSITIONS, a_link, a_session
 
 ONLY = "only commits of the configured branches are compiled"
 KERNEL = compiled.target("transpose", "padded", "float32", "sm_90")
@@ -177,3 +182,27 @@ def test_only_commits_of_configured_branches_are_compiled(own: tuple[str, ...] |
     cells, told = explaining.kernels_of(event, [series.cell], PROJECT, "sm_90")
     assert told == why
     assert cells == ([] if why else [KERNEL])
+
+
+def test_the_links_of_an_event_are_not_looked_for_in_sessions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A commit may change ten thousand launches: to search all of a session for each of them takes minutes."""
+    cells = [f"op/rung float32 {at}x1 cold" for at in range(20)]
+    session = a_session(1, 2, *(a_link(0.03, cell=cell) for cell in cells), replace(a_link(0.001), control=True))
+    [*known] = chains([session], POSITIONS).items()
+    searched: list[str] = []
+
+    def counted(name: str, found: Any) -> property:
+        def get(_: Session) -> Any:
+            searched.append(name)
+            return found
+
+        return property(get)
+
+    for name in ("changed", "links"):
+        monkeypatch.setattr(Session, name, counted(name, getattr(session, name)))
+    series = linked([], {"m": dict(known)}, "main")
+    [event] = events(change for each in series for change in each.changes())
+    assert {test.name for change in event.changes for test in change.step.tests} == {"interval", "control"}
+    causes = Causes(SimpleNamespace(conf=None, project=None), {}, {"m": [session]}, {}, {})  # type: ignore[arg-type]
+    assert causes._links(event) == [session] * len(cells)
+    assert searched == ["links"]  # once for all controls

@@ -2,7 +2,9 @@
 
 import math
 import random
+import sys
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -10,7 +12,7 @@ from typing import Any
 import pytest
 
 from benchmarks.project import PROJECT
-from kernelwatch.detect.chain import Chain, chains
+from kernelwatch.detect.chain import Chain, _blocks, chains
 from kernelwatch.detect.events import JudgedSeries, events
 from kernelwatch.detect.judging import LEVEL, judge
 from kernelwatch.detect.linked import linked, verdict_on, verdicts_of
@@ -91,6 +93,22 @@ def test_a_launch_that_is_back_is_as_fast_as_before_whatever_its_links_measured(
     )
     assert float(chain.levels[2]) == pytest.approx(0, abs=1e-5)
     assert chain.alike == [(0, 2)]
+
+
+def test_a_launch_that_one_compiler_changed_and_another_one_did_not_has_the_level_that_was_measured() -> None:
+    """The newer compiler makes of commits 1 and 2 what the older one makes of commit 1: it links neither."""
+    old, new = ({"gpu": "H200", "nvml_uuid_sha256": each, "compiler": each} for each in "ab")
+    own = [
+        a_session(1, 2, a_link(0.03, identities=("plain", "unrolled")), conditions=old),
+        a_session(5, 6, a_link(0.02, identities=("plain", "else")), conditions=new),
+    ]
+    chain = a_chain(*own)
+    assert chain.alike == []
+    assert chain.levels.tolist() == pytest.approx([0, 0.03, 0.05])
+    [series] = linked([], {"m": {CELL: chain}}, "main")
+    assert [change.step.change for change in series.changes()] == pytest.approx([math.expm1(0.03), math.expm1(0.02)])
+    between = a_session(2, 3, a_link(0.01, identities=("unrolled", "other")), conditions=old)
+    assert [round(float(level), 9) for level in a_chain(own[0], between, own[1]).levels] == [0, 0.03, 0.04, 0.06]
 
 
 def test_what_could_not_be_measured_breaks_the_chain() -> None:
@@ -203,6 +221,74 @@ def test_a_gradual_change_is_found_on_either_side_of_a_gap() -> None:
     gap = a_session(20, 21, unjudged={"op/rung": "failed: wrong"})
     later = [a_session(at, at + 1, a_link(0.0015, 0.0003)) for at in range(30, 40)]
     assert a_chain(*slow, gap, *later).gradual() == [(0, 10), (11, 21)]
+
+
+def test_a_gradual_change_leads_over_commits_at_which_the_launch_failed() -> None:
+    """Each third commit fails, and the next one is linked with the last one that had it."""
+    own = [a_session(0, 1, a_link(-0.05))]  # told by itself
+    for at in range(2, 60, 3):
+        own += [
+            a_session(at - 1, at, unjudged={"op/rung": "failed: wrong"}),
+            a_session(at, at + 1, unjudged={CELL: "repaired: wrong"}),
+            a_session(at - 1, at + 1, a_link(0.002, 0.0003)),
+            a_session(at + 1, at + 2, a_link(0.002, 0.0003)),
+        ]
+    chain = a_chain(*own)
+    assert chain.gradual() == [(1, 61)]
+    [series] = linked([], {"m": {CELL: chain}}, "main")
+    _, slower = series.changes()
+    told = [POSITIONS[result.commit] for result in (slower.before, slower.first, slower.last)]
+    assert told == [1, 3, 61]
+    assert slower.step.change == pytest.approx(math.expm1(40 * 0.002))
+    assert slower.interval[0] > 0.07
+
+
+@pytest.mark.parametrize("apart", [0.01, 0.05])
+def test_gpus_that_contradict_each_other_at_one_commit_hide_nothing_of_others(apart: float) -> None:
+    slow = [a_session(at, at + 1, a_link(0.002, 0.0003)) for at in range(30)]
+    contradicting = [a_session(40, 41, a_link(sign * apart), gpu=f"{sign}") for sign in (1, -1)]
+    later = a_session(50, 51, a_link(0.03))
+    chain = a_chain(*slow, *contradicting, later)
+    assert chain.word(31) == "cannot tell"
+    [(first, last)] = chain.gradual()
+    assert (first, last) in ((0, 30), (0, 31))  # the next link may take part, if the sum is known with it
+    [series] = linked([], {"m": {CELL: chain}}, "main")
+    crept, slower = series.changes()
+    assert crept.step.change == pytest.approx(math.expm1(0.06), rel=1e-3)
+    assert slower.interval == pytest.approx(a_chain(later).edges[0].judged.bounds)
+    assert chain.half(30, 31) > apart / 2
+
+
+def test_what_disagrees_within_an_anchor_makes_the_launches_between_less_certain_and_no_others() -> None:
+    steps = [a_session(at, at + 1, a_link(0.001, 0.0002)) for at in range(20)]
+    chain = a_chain(*steps, a_session(0, 10, a_link(0.0, 0.0002), kind="anchor"))
+    assert chain.half(3, 4) > 5 * chain.half(13, 14)
+    assert chain.half(13, 14) == pytest.approx(a_chain(*steps).half(13, 14))
+
+
+def test_pairs_that_lie_on_one_circle_are_a_block() -> None:
+    pairs = [(0, 1), (1, 2), (2, 0), (2, 3), (3, 4), (3, 4), (4, 5), (5, 6), (6, 4), (7, 8)]
+    together = {frozenset(pairs[number] for number in block) for block in _blocks(pairs)}
+    assert together == {
+        frozenset(own) for own in ({(0, 1), (1, 2), (2, 0)}, {(2, 3)}, {(3, 4)}, {(4, 5), (5, 6), (6, 4)}, {(7, 8)})
+    }
+    assert sorted(number for block in _blocks(pairs) for number in block) == [*range(len(pairs))]
+    assert len(_blocks(list(pairwise(range(10_000))))) == 9_999
+
+
+def test_links_without_a_circle_need_no_graph_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "networkx", None)
+    steps = [a_session(at, at + 1, a_link(0.001)) for at in range(5)]
+    assert a_chain(*steps).half(0, 5) > 0
+    with pytest.raises(ImportError, match="networkx"):
+        a_chain(*steps, a_session(0, 5, a_link(0.0))).half(0, 5)
+
+
+def test_a_gradual_change_that_has_ended_keeps_its_end_and_its_name() -> None:
+    drawn = random.Random(1)
+    slow = [a_session(at, at + 1, a_link(drawn.gauss(0.002, 0.0003), 0.0003)) for at in range(20)]
+    still = [a_session(at, at + 1, a_link(drawn.gauss(0.0, 0.0003), 0.0003)) for at in range(20, 60)]
+    assert {tuple(a_chain(*slow, *still[:more]).gradual()) for more in (0, 1, 2, 3, 9, 40)} == {((0, 20),)}
 
 
 def test_the_interval_of_a_change_rests_on_its_own_links_and_not_on_later_ones() -> None:
@@ -407,6 +493,13 @@ def test_a_launch_fails_until_a_later_commit_says_better() -> None:
     assert failing(first, step(1, unjudged={"row/a x": "repaired: c0: wrong"})) == [("row/b", 1, "it hung")]
     assert failing(first, step(1, gone=("row/a", "row/b"))) == []
     assert failing(first, step(1, unjudged=wrong)) == [("row/b", 1, "it hung"), ("row/a x", 2, "wrong")]
+    tree = "c" * 8  # of a commit as a whole: one of prose, which nobody asks, may lie between it and the next one
+    broken = replace(step(0, unjudged={tree: "failed: ImportError"}), after=tree * 5)
+    positions = POSITIONS | {broken.after: 1}
+    assert [each["cell"] for each in failing_of([broken], positions)] == [tree]
+    assert failing_of([broken, a_session(2, 3, a_link(0.0, cell="row/a x"))], positions) == []
+    elsewhere = a_session(2, 3, a_link(0.0, cell="row/a x"), conditions={"environment": "py3.12"})
+    assert [each["cell"] for each in failing_of([broken, elsewhere], positions)] == [tree]
     linked_again = step(1, a_link(0.0, cell="row/a x"))
     assert failing(linked_again, first) == [("row/b", 1, "it hung")]
 

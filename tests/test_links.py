@@ -183,6 +183,9 @@ HOSTILE: dict[str, tuple[str, str]] = {
     "a cell that is a number": ('"cell": "', '"cell": 1, "old": "'),
     "an option of git": ('"before": "', '"before": "--upload-pack=touch x", "old": "'),
     "conditions of another type": ('"nvml_driver": ', '"nvml_driver": {"a": []}, "old": '),
+    "an environment of another type": ('"conditions": {', '"conditions": {"environment": [], '),
+    "letters for a list": ('"new": ', '"new": "row_sum", "old": '),
+    "a ratio without turns": ('"logs": ', '"logs": [], "old": '),
     "a device that is none": ('"device": "', '"device": "tpu", "old": "'),
     "a depth of 100,000": ('"unjudged": ', '"deep": ' + "[" * 100_000 + ', "unjudged": '),
     "an empty file": ("", ""),
@@ -223,6 +226,22 @@ def test_two_links_of_one_cell_are_no_session(linked: tuple[Rows, dict[str, str]
     found, (message,) = links.read(tmp_path)
     assert not found
     assert "a cell that has two links" in message
+
+
+def test_one_measurement_counts_once_however_it_is_written(tmp_path: Path) -> None:
+    """Two people keep one session with more and with fewer digits. Together they would be surer than the turns are."""
+    conditions = {"gpu": "H200", "nvml_uuid_sha256": "a"}
+    link = links.Link(CELL, 0.0075123, 0.0004, 3, (0.0071001, 0.0078), (1e-5, 1e-5), device="gpu")
+    session = Session("step", "a" * 40, "b" * 40, "2026-11-28T00:00:00+00:00", 2.0, conditions, 3, links=(link,))
+    links.save(tmp_path, session)
+    links.save(tmp_path, replace(session, links=(replace(link, log=0.0075, logs=(0.0071, 0.0078)),)))
+    found, (message,) = links.read(tmp_path)
+    assert len(found) == 1
+    assert "once more" in message
+    for other in (replace(session, at="2026-11-28T00:00:09+00:00"), replace(session, conditions={"gpu": "H200"})):
+        links.save(tmp_path, other)
+    links.save(tmp_path, replace(session, links=(), same=4))
+    assert len(links.read(tmp_path)[0]) == 4
 
 
 def test_what_is_due_to_be_compared_with_its_anchor() -> None:

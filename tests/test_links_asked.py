@@ -20,9 +20,12 @@ from kernelwatch.comparison import changes, linking
 from kernelwatch.detect.chain import chains
 from kernelwatch.history import links
 from kernelwatch.history.links import NOT_HERE, Link, Session
+from kernelwatch.history.returned import UNCOMPARED
 from kernelwatch.plan.project import load
+from kernelwatch.publish.lines import Line
 from kernelwatch.publish.linked import failing as failing_of
 from kernelwatch.publish.linked import lost
+from kernelwatch.publish.linked import reach as reach_of
 from kernelwatch.run import processes
 from kernelwatch.system import cache
 from kernelwatch.system.errors import CANNOT
@@ -194,6 +197,7 @@ def test_what_is_renamed_broken_or_back(tmp_path: Path, small_engine: Path) -> N
     steps, line = [by_commit[broken], by_commit[mended]], {first: 0, broken: 1, mended: 2}
     assert [each["hash"] for each in failing_of(steps[:1], line)] == [broken]
     assert not failing_of(steps, line)
+    assert reach_of("m", sessions(rows), [], Line("main", [*line]), [], None)["unjudged"] == []
     gone = changed(rows, "gone", rows____init__=BOTH.replace('"other": "rows.more:other"', ""))
     assert "gone: row_sum/other float32 256x256 cold" in rows.kernelwatch("link", *quick, code=2)
     again = changed(rows, "back", rows____init__=BOTH)
@@ -206,6 +210,31 @@ def test_what_is_renamed_broken_or_back(tmp_path: Path, small_engine: Path) -> N
     rows.kernelwatch("link", f"{mended}..{gone}", "--again", *only, *quick, code=0)
     changed(rows, "gone again", rows____init__=BOTH.replace('"other": "rows.more:other"', ""))
     rows.kernelwatch("link", f"{mended}..HEAD", *quick, code=2)
+
+
+def test_what_is_back_is_compared_whoever_measured_that_it_was_gone(tmp_path: Path, small_engine: Path) -> None:
+    """Two people each link a commit: the one that removed a rung, and the one that brought it back."""
+    rows = new_rows(tmp_path, small_engine)
+    quick = ("--no-publish", "--budget", "1")
+    first = rows.git("rev-parse", "HEAD").strip()
+    gone = changed(rows, "gone", rows____init__=BOTH.replace('"other": "rows.more:other"', ""))
+    rows.kernelwatch("link", *quick, code=2)
+    shutil.move(rows.folder / "results", tmp_path / "theirs")
+    back = changed(rows, "back", rows____init__=BOTH)
+    rows.kernelwatch("link", *quick, code=0)
+    rows.kernelwatch("merge", str(tmp_path / "theirs"), code=0)
+    rows.kernelwatch("link", "--only", "row_sum/plain", code=0)
+    (reach,) = published(rows, "events")["links"]
+    assert [UNCOMPARED, 1] in [[why, min(count, 1)] for why, count in reach["unjudged"]]
+    assert reach["gone"] == []
+    rows.kernelwatch("link", *quick, code=0)
+    (across,) = (each for each in sessions(rows) if (each.before, each.after) == (first, back))
+    assert across.links or across.same
+    before = {each.at for each in sessions(rows)}
+    rows.kernelwatch("link", f"{gone}..HEAD", code=0)
+    assert {each.at for each in sessions(rows)} == before
+    (reach,) = published(rows, "events")["links"]
+    assert UNCOMPARED not in dict(reach["unjudged"])
 
 
 def test_links_that_compare_nothing_are_not_green(tmp_path: Path, small_engine: Path) -> None:

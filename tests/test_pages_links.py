@@ -112,6 +112,35 @@ def test_a_change_has_one_size_interval_and_verdict_everywhere(browser: "Browser
     assert f"+{100 * worst:.2f} %" in "".join(feed.itertext())
 
 
+def test_the_page_of_a_gradual_change_tells_the_sum_of_all_its_links(browser: "Browser", site: Path) -> None:
+    told = data(site, f"links/{RECORDED}")
+    position = {commit["hash"]: int(at) for at, commit in told["commits"].items()}
+    gradual = [event for event, _ in linked_changes(site) if event["gradual"]]
+    assert gradual
+    for event in gradual:
+        change = event["changes"][0]
+        first, last = (position[change[end]] for end in ("from", "to"))
+        cell = told["cells"][change["cell"]]
+        ends = [cell["launches"][link[2]]["at"] for link in cell["links"]]
+        own = [link for link, at in zip(cell["links"], ends, strict=True) if first < at <= last]
+        steps = [told["sessions"][link[0]] for link in own if told["sessions"][link[0]]["kind"] == "step"]
+        assert (change["links"], change["gpus"]) == (len(steps), sorted({each["gpu"] for each in steps}))
+        for size in (WIDE, NARROW):
+            with opened(browser, site, f"event?id={event['id']}", size=size) as page:
+                assert fits(page)
+                words = page.locator("main").inner_text()
+                assert "Both commits were measured again" not in words
+                samples = page.locator(f".samples [data-links='{change['links']}'][data-gpus='{len(change['gpus'])}']")
+                low, high = (f"{100 * end:+.2f} %".replace("-", "\u2212") for end in change["interval"])
+                assert f"{low} to {high}" in samples.first.inner_text()
+                dots = page.locator(".samples figure").first.locator("[data-row='each link']")
+                assert dots.count() == change["links"]
+                assert f"git diff {event['before'][:8]} {event['last']['hash'][:8]}" in words
+                for gpu in change["gpus"]:
+                    assert gpu in page.locator("table[aria-label='GPUs and clocks']").inner_text()
+    assert len({gpu for event in gradual for gpu in event["changes"][0]["gpus"]}) > 1
+
+
 @pytest.mark.parametrize(
     "name",
     [
@@ -345,6 +374,49 @@ def test_links_that_are_not_all_measured_and_decided_are_not_green(
                     card = page.locator(f"article[data-machine='{machine}']").inner_text()
                     assert "1 launch fails since bbbbbbbb" in card
                     assert "WrongOutput: all of it" in card
+
+
+def test_a_link_across_a_gap_is_told_as_one(browser: "Browser", site: Path, tmp_path: Path) -> None:
+    """The page of a commit names the one with which it was compared; the line of History goes on behind the gap."""
+    copy = tmp_path / "html"
+    shutil.copytree(site, copy, ignore=shutil.ignore_patterns("asv"))
+    told = data(site, f"links/{RECORDED}")
+    at = next(int(at) for at, commit in told["commits"].items() if commit["hash"].startswith(COMMIT))
+    number, step = next(
+        (n, each) for n, each in enumerate(told["sessions"]) if (each["at"], each["kind"]) == (at, "step")
+    )
+    older = max(each["from"] for each in told["sessions"] if each["from"] < step["from"])
+    told["sessions"].append(step | {"from": older, "gpu": "another one"})
+    key, cell = next(
+        (key, cell) for key, cell in told["cells"].items()
+        if [link[0] for link in cell["links"] if told["sessions"][link[0]]["at"] == at] == [number]
+    )  # fmt: skip
+    changed = sum(
+        any(each["at"] == at and "step" in each for each in own["launches"]) for own in told["cells"].values()
+    )
+    for link in cell["links"]:
+        link[0] = len(told["sessions"]) - 1 if link[0] == number else link[0]
+    launches = cell["launches"]
+    index = next(index for index, launch in enumerate(launches) if launch["at"] == at)
+    assert launches[index]["piece"] == launches[index - 1]["piece"]
+    launches.insert(
+        index, launches[index] | {"at": step["from"], "piece": -1, "word": "cannot tell", "why": "it failed"}
+    )
+    (copy / "data" / "links" / f"{RECORDED}.json").write_text(json.dumps(told))
+    write_scripts(copy / "data")
+    for size in (WIDE, NARROW):
+        with opened(browser, copy, f"commit?hash={COMMIT}", size=size) as page:
+            section = page.locator(f"section[data-machine='{RECORDED}']")
+            parent, across = section.locator("h3:text('By links') ~ p").all_inner_texts()[:2]
+            assert f"its parent {told['commits'][str(step['from'])]['hash'][:8]} in turns" in parent
+            assert f"{changed - 1} launches changed" in parent
+            assert f"Compared with {told['commits'][str(older)]['hash'][:8]}, the last commit" in across
+            assert "another one" in across
+            assert "another one" not in parent
+            assert "1 launch changed" in across
+        for joined, whose in ((1, copy), (0, site)):
+            with opened(browser, whose, view("history", cell=key, machine=RECORDED), size=size) as page:
+                assert page.locator(".links .joined line").count() == joined
 
 
 def test_devices_name_the_gpus_that_measured_links(browser: "Browser", site: Path) -> None:

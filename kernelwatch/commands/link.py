@@ -13,7 +13,7 @@ import statistics
 import subprocess
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -36,6 +36,7 @@ from kernelwatch.detect.judging import Judged, judge, relative
 from kernelwatch.detect.linked import linked
 from kernelwatch.history import decisions, links
 from kernelwatch.history.links import ENVIRONMENT, NOT_ASKED, NOT_HERE, UNDIRECTED, Session
+from kernelwatch.history.returned import is_across, returned
 from kernelwatch.plan import beside, interpreters
 from kernelwatch.plan.cells import Cell
 from kernelwatch.plan.project import CONFIGURATION, Project, check_described
@@ -167,7 +168,36 @@ def _link_here(
             with status(console, f"asking what {after[:8]} changed ..."):
                 one = linking.step(project, before, after, made, left[before, after])
             sessions += _link(project, one, [*known, *sessions], made, arguments, folder, console)
+        else:
+            sessions += _link_across(project, left, [*known, *sessions], made, arguments, folder, console)
     return sessions
+
+
+def _link_across(
+    project: Project,
+    pairs: Iterable[Pair],
+    known: Sequence[Session],
+    made: Trees,
+    arguments: argparse.Namespace,
+    folder: Path,
+    console: Console,
+) -> list[Session]:
+    """Compare what is back at these commits with the last commits that had it, where no session did: one that was
+    interrupted, or whose machine did not know what others had measured before."""
+    found: list[Session] = []
+    wanted = {cell.key for cell in asked_of(project, arguments)}
+    for one in [each for each in known if each.kind == "step" and (each.before, each.after) in pairs]:
+        line = git(project.root, "rev-list", "--first-parent", "--reverse", one.after).splitlines()
+        for before, names in returned(one, known, line).items():
+            asked = [cell.key for cell in linking.across_of(project, names)]
+            if any(is_across(each, one, before) for each in [*known, *found]) or not wanted.issuperset(asked):
+                continue  # a part of it would seem to be all
+            made.only({before, one.after})
+            with status(console, "timing ...") as tell:
+                found.append(linking.across(project, before, one.after, asked, made, arguments.budget, tell))
+            links.save(folder, found[-1])
+            _show_commit(project, found[-1], console)
+    return found
 
 
 def environments(project: Project, arguments: argparse.Namespace, console: Console) -> int:
@@ -303,7 +333,7 @@ def _link(
         found = [session]
         _show_commit(project, session, console)
         line = git(project.root, "rev-list", "--first-parent", "--reverse", one.after).splitlines()
-        for before, names in linking.returned(session, known, line).items():
+        for before, names in returned(session, known, line).items():
             found.append(linking.across(project, before, one.after, names, made, arguments.budget, tell))
             links.save(folder, found[-1])
             _show_commit(project, found[-1], console)

@@ -31,10 +31,11 @@ from kernelwatch.commands.shown import show_damaged, show_events, show_unread
 from kernelwatch.commands.versus import add_output, finish
 from kernelwatch.comparison import benchmarks
 from kernelwatch.comparison.benchmarks import Place, Report
-from kernelwatch.comparison.linking import anchors_of, returned
+from kernelwatch.comparison.linking import anchors_of
 from kernelwatch.comparison.paired import LOOKS
 from kernelwatch.history import decisions, links
 from kernelwatch.history.links import ENVIRONMENT, Kind, Session
+from kernelwatch.history.returned import returned
 from kernelwatch.plan.project import CONFIGURATION, PLUGIN, Repository
 from kernelwatch.report import benchmarks as report_text
 from kernelwatch.report.arguments import Output, Parser, regular_expression, stop_on_signals

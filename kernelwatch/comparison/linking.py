@@ -393,32 +393,6 @@ def anchors_of(one: Session, known: Sequence[Session], line: Sequence[str]) -> M
     return due
 
 
-def returned(one: Session, known: Iterable[Session], line: Sequence[str]) -> Mapping[str, list[str]]:
-    """The cells and rungs of a session that its parent lacks, or that failed there, by the last commit that had them;
-    [] stands for all, if nothing of the parent can be imported. `known`, `line`: as in `anchors_of`; other sessions of
-    the same commit do not tell what was lost before it."""
-    positions = {commit: at for at, commit in enumerate(line) if commit != one.after}
-    own = [each for each in known if each.kind == "step" and each.before in positions and each.after in positions]
-    lost: dict[str, str] = {}
-    for session in sorted(own, key=lambda each: positions[each.after]):
-        for name in (*_back(session), *(link.cell for link in session.changed)):
-            lost.pop(name, None)
-        for name in (*session.gone, *(name for name, why in session.unjudged.items() if why.startswith("failed"))):
-            lost.setdefault("" if name == session.after[:8] else name, session.before)
-    found: dict[str, list[str]] = {}
-    for name in _back(one):
-        if name in lost:
-            found.setdefault(lost[name], []).extend([name] if name else [])
-    return found
-
-
-def _back(session: Session) -> set[str]:
-    """The cells and rungs that a session finds new or repaired; "" if nothing of its parent could be imported."""
-    repaired = {name for name, why in session.unjudged.items() if why.startswith("repaired")}
-    is_mended = session.before[:8] in session.unjudged and session.after[:8] not in session.unjudged
-    return {*session.new, *repaired, *([""] if is_mended else [])}
-
-
 def across_of(project: Project, names: Collection[str]) -> list[Cell]:
     """The cells of a step across a gap. `names`: of cells and rungs, as from `returned`."""
     return [cell for cell in asked_of(project) if not names or cell.key in names or cell.name in names]

@@ -8,12 +8,12 @@ Full runs of one GPU join what no link joins. They tell the level there, and not
 judges them, with all records of the GPU (detect/levels.py).
 """
 
+import json
 import math
 from bisect import bisect
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,7 +30,9 @@ ALIKE = 1e-6  # the standard error of a link between two launches of which the i
 APART = 4.0  # standard errors by which a link may differ from what all others say before its GPU is named
 UNASKED = "a commit that may have changed it was not asked"
 GRADUAL_LEVEL = 0.001  # chance that the sum of links without a change is called a gradual one
+END_LEVEL = 0.01  # chance that a link without a change moves the end of a gradual one
 LEAST_LEFT = 1e-6  # share of a link's level that rests on others, below which none does
+OF_A_DEVICE = ("gpu", "cpu", "nvml_uuid_sha256")  # conditions that say which one it was
 FREEDOM_MOST = 60  # of a level: more make no difference
 
 
@@ -104,11 +106,24 @@ class Chain:
             told[row] = log / error
         inverse = np.linalg.inv(design.T @ design)
         solution = inverse @ design.T @ told
-        freedom = len(pairs) - len(free)
-        excess = float(((told - design @ solution) ** 2).sum()) / freedom if freedom else 1.0
         levels[free] = solution
         own[np.ix_(free, free)] = inverse
-        return levels, own * max(1.0, excess), pieces, own  # GPUs that disagree make the levels less certain
+        less = design / np.sqrt(self._excess((told - design @ solution) ** 2))[:, None]
+        covariance = np.zeros((count, count))
+        covariance[np.ix_(free, free)] = np.linalg.inv(less.T @ less)
+        return levels, covariance, pieces, own
+
+    def _excess(self, squares: Values) -> Values:
+        """By pair, how much more than their errors the pairs of its block differ; at least 1. `squares`: of their
+        residuals. GPUs that disagree make the levels less certain, and none that do not rest on them."""
+        pairs = [(before, after) for before, after, *_ in self._pairs]
+        found = np.ones(len(pairs))
+        is_forest = len(pairs) == sum(piece != node for node, piece in enumerate(_pieces(len(self.nodes) + 1, pairs)))
+        for part in () if is_forest else _blocks(pairs):
+            freedom = len(part) + 1 - len({node for at in part for node in pairs[at]})
+            if freedom:
+                found[part] = max(1.0, float(squares[part].sum()) / freedom)
+        return found
 
     @property
     def levels(self) -> Values:
@@ -229,22 +244,59 @@ class Chain:
                 found.append((edge, apart))
         return found
 
+    @cached_property
+    def _linked(self) -> list[int]:
+        """The pieces as links and identities alone make them."""
+        return _pieces(len(self.nodes) + 1, [*((edge.before, edge.after) for edge in self.edges), *self.alike])
+
     def gradual(self) -> list[tuple[int, int]]:
         """The spans that many small steps moved, each by its first and its last launch: those between two changes that
-        are told by themselves, and whose sum is beyond the floor. None leads over a join by full runs."""
-        told = [node for node in range(1, len(self.nodes) + 1) if self.word(node) in ("worse", "better")]
-        pieces = _pieces(len(self.nodes) + 1, [*((edge.before, edge.after) for edge in self.edges), *self.alike])
-        begins = [node for node in range(1, len(self.nodes) + 1) if pieces[node] != pieces[node - 1]]
-        edges = sorted({0, *told, *begins, len(self.nodes) + 1})
-        found = []
-        for first, end in pairwise(edges):
-            last = end - 1
-            if last - first < 2:  # fewer than two links: each has a verdict of its own
-                continue
-            log, error = self.span(first, last)
-            if abs(log) - quantile(1 - GRADUAL_LEVEL / 2, self.freedom(first, last)) * error > math.log1p(FLOOR):
-                found.append((first, last))
-        return found
+        are told by themselves, and whose sum is beyond the floor. Where a step that is not decided hides the sum, those
+        between such steps count. A span leads over a gap if links do, as where a launch failed and is back. None leads
+        over a join by full runs."""
+        words = {node: self.word(node) for node in range(1, len(self.nodes) + 1) if self.at_node(node)}
+        told = [node for node, word in words.items() if word in ("worse", "better")]
+        decided = [own for own in self._stretches(told) if self._has_moved(own)]
+        parts = self._stretches([node for node, word in words.items() if word != "no change"])
+        hidden = [own for own in parts if self._has_moved(own) and not any({*own} <= {*whole} for whole in decided)]
+        return sorted((own[0], self._end(own)) for own in [*decided, *hidden])
+
+    def _end(self, stretch: Sequence[int]) -> int:
+        """The launch at which the change of a stretch ends, which names it: the last one that is surely farther than
+        the end before it. So links that move nothing do not move the end. If the launches after it surely go back, all
+        of them count."""
+        first, last = stretch[0], stretch[-1]
+        sign = math.copysign(1.0, self.span(first, last)[0])
+        end = stretch[2]
+        for node in stretch[3:]:
+            log, error = self.span(end, node)
+            if sign * log > quantile(1 - END_LEVEL / 2, self.freedom(end, node)) * error:
+                end = node
+        return end if self._least(end, last) <= math.log1p(FLOOR) else last
+
+    def _stretches(self, ends: Sequence[int]) -> list[list[int]]:
+        """The launches that links connect, between those whose steps end a stretch."""
+        found: dict[tuple[int, int], list[int]] = {}
+        for node, piece in enumerate(self._linked):
+            found.setdefault((bisect(ends, node), piece), []).append(node)
+        return list(found.values())
+
+    def _has_moved(self, stretch: Sequence[int]) -> bool:
+        """Whether the sum of the steps of a stretch is beyond the floor; one step has a verdict of its own."""
+        return len(stretch) > 2 and self._least(stretch[0], stretch[-1]) > math.log1p(FLOOR)
+
+    def _least(self, first: int, last: int) -> float:
+        """The logarithm by which a span moved at the least."""
+        log, error = self.span(first, last)
+        return abs(log) - quantile(1 - GRADUAL_LEVEL / 2, self.freedom(first, last)) * error
+
+    def next_linked(self, node: int) -> int:
+        """The first launch after one that links connect with it."""
+        return self._linked.index(self._linked[node], node + 1)
+
+    def last_linked(self, node: int) -> int:
+        """The last launch before one that links connect with it."""
+        return max(other for other in range(node) if self._linked[other] == self._linked[node])
 
 
 def _pieces(count: int, pairs: Sequence[tuple[int, int]]) -> list[int]:
@@ -260,6 +312,18 @@ def _pieces(count: int, pairs: Sequence[tuple[int, int]]) -> list[int]:
         low, high = sorted((root(before), root(after)))
         first[high] = low
     return [root(node) for node in range(count)]
+
+
+def _blocks(pairs: Sequence[tuple[int, int]]) -> list[list[int]]:
+    """The numbers of the pairs by block: two pairs are in one block if they lie on a circle of pairs. So what a pair
+    says is held against those of its block alone."""
+    import networkx  # here, since few chains have a circle, and the import takes longer than most commands
+
+    numbers: dict[frozenset[int], list[int]] = {}
+    for number, pair in enumerate(pairs):
+        numbers.setdefault(frozenset(pair), []).append(number)
+    blocks = networkx.biconnected_component_edges(networkx.Graph(pairs))
+    return [[number for pair in block for number in numbers[frozenset(pair)]] for block in blocks]
 
 
 def chains(
@@ -403,14 +467,34 @@ def _still(nodes: Sequence[Node], edges: Sequence[Edge]) -> list[Node]:
 
 
 def _alike(edges: Sequence[Edge]) -> list[tuple[int, int]]:
-    """The pairs of launches with the same identity, such as before a change and after its revert."""
+    """The pairs of launches with the same identity, such as before a change and after its revert. With one compiler two
+    launches may be the same, and with another one not: these are none."""
     first: dict[str, int] = {}
     found = []
+    known = _identities(edges)
     for edge in edges:
         for node, identity in zip((edge.before, edge.after), edge.link.identities, strict=True):
             if not identity:
                 continue
             other = first.setdefault(identity, node)
-            if other != node and (pair := (min(other, node), max(other, node))) not in found:
+            pair = min(other, node), max(other, node)
+            if other != node and pair not in found and not _differ(known[other], known[node]):
                 found.append(pair)
     return found
+
+
+def _identities(edges: Sequence[Edge]) -> dict[int, dict[str, set[str]]]:
+    """By launch, its identities with each set of versions, whichever GPU it was."""
+    found: dict[int, dict[str, set[str]]] = {}
+    for edge in edges:
+        versions = {name: value for name, value in edge.session.conditions.items() if name not in OF_A_DEVICE}
+        key = json.dumps(versions, sort_keys=True)
+        for node, identity in zip((edge.before, edge.after), edge.link.identities, strict=True):
+            if identity:
+                found.setdefault(node, {}).setdefault(key, set()).add(identity)
+    return found
+
+
+def _differ(before: Mapping[str, set[str]], after: Mapping[str, set[str]]) -> bool:
+    """Whether the same versions give two launches different identities."""
+    return any(before[key].isdisjoint(after[key]) for key in before.keys() & after.keys())

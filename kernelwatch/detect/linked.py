@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property, partial
 
 from kernelwatch.detect import steps
-from kernelwatch.detect.chain import GRADUAL_LEVEL, Chain
+from kernelwatch.detect.chain import GRADUAL_LEVEL, Chain, Edge
 from kernelwatch.detect.events import Change, JudgedSeries, back
 from kernelwatch.detect.judging import LEVEL, judge, relative, word_of
 from kernelwatch.detect.point import Point
@@ -48,7 +48,7 @@ class LinkedSeries(JudgedSeries):
             if chain.word(node) in ("worse", "better"):
                 found.append(self._step(index[own.commit], chain.start(node), node, smallest))
         for first, last in chain.gradual():
-            since = index[chain.nodes[first].commit]
+            since = index[chain.nodes[chain.next_linked(first) - 1].commit]
             at = index[chain.nodes[last - 1].commit]
             found.append(self._step(at, first, last, smallest, "gradual", since))
         newest = chain.nodes[-1].commit if chain.nodes else ""
@@ -73,15 +73,17 @@ class LinkedSeries(JudgedSeries):
             first, last = self._nodes(change)
             log, half = self._chain.span(first, last)[0], self._chain.half(first, last)
             bounds = relative(log, half, self._sign)[1]
-            nodes = range(first + 1, last + 1)
-            turns = sum(len(edge.link.logs) for node in nodes for edge in self._chain.at_node(node))
-            # What nothing links with this launch does not take the change back.
+            is_gradual = change.step.since is not None
             piece = self._chain.pieces[last]
+            edges = [edge for node in range(first + 1, last + 1) for edge in self._chain.at_node(node)]
+            edges = [edge for edge in edges if self._chain.pieces[edge.after] == piece]
+            edges = edges if is_gradual else self._chain.at_node(last)
+            # What nothing links with this launch does not take the change back.
             later = [step for step in self._judged.steps if step.at > change.step.at]
             later = [step for step in later if self._chain.pieces[self._launch(step)] == piece]
             step = replace(change.step, tests=self._tests(first, last, change.step.kind))
             ended = back(step, later, partial(self._beyond, first)) or self.undone(step, later)
-            found.append(LinkedChange(self, step, ended, change.levels, bounds, turns))
+            found.append(LinkedChange(self, step, ended, change.levels, bounds, tuple(edges)))
         return found
 
     def _beyond(self, first: int, step: Step, later: Step) -> bool:
@@ -104,12 +106,8 @@ class LinkedSeries(JudgedSeries):
             (log, error, freedom), level = self._chain.joint(last), LEVEL
         least = abs(log) - quantile(1 - level / 2, freedom) * error
         tests = [Passed("interval", math.expm1(least), FLOOR, "share")]
-        controls = [
-            abs(link.log)
-            for edge in edges
-            for link in edge.session.links
-            if link.control and link.device == edge.link.device
-        ]
+        noise = ((edge.session.noise, edge.link.device) for edge in edges)
+        controls = [own[device] for own, device in noise if device in own]
         if controls:
             tests.append(Passed("control", math.expm1(abs(log)), math.expm1(max(controls)), "share"))
         return tuple(tests)
@@ -142,15 +140,26 @@ class LinkedSeries(JudgedSeries):
         last = commits.index(change.last.commit) + 1
         if change.step.since is None:
             return self._chain.start(last), last
-        return commits.index(change.first.commit), last
+        return self._chain.last_linked(commits.index(change.first.commit) + 1), last
 
 
 @dataclass(frozen=True, eq=False)
 class LinkedChange(Change):
-    """A change that links tell. `bounds`: the 95 % interval of the relative change; `turns`: how many measured it."""
+    """A change that links tell. `bounds`: the 95 % interval of the relative change; `edges`: the links between its
+    commits, of which a gradual one has many."""
 
     bounds: tuple[float, float] = (math.nan, math.nan)
-    turns: int = 0
+    edges: tuple[Edge, ...] = ()
+
+    @property
+    def turns(self) -> int:
+        """How many turns measured it."""
+        return sum(len(edge.link.logs) for edge in self.edges)
+
+    @property
+    def gpus(self) -> list[str]:
+        """The GPUs that measured it."""
+        return sorted({edge.session.gpu for edge in self.edges})
 
     @property
     def interval(self) -> tuple[float, float]:

@@ -144,6 +144,27 @@ class States:
     def of(self, which: Event | Change) -> Standing:
         return self._events[id(which)] if isinstance(which, Event) else self._changes[id(which)]
 
+    def once(self, branches: Sequence[str]) -> list[Event]:
+        """The events with each change on one branch: on the first on which it is open, or else the first that has it.
+        What was taken back on one branch may not be on another. `branches`: in their order."""
+        chosen: dict[tuple[object, ...], Change] = {}
+        every = [change for event in self.events for change in event.changes]
+        order = {name: at for at, name in enumerate(branches)}
+        for change in sorted(every, key=lambda each: order[each.series.place.get("branch") or ""]):
+            known = chosen.setdefault(_which(change), change)
+            if self.of(change).is_open and not self.of(known).is_open:
+                chosen[_which(change)] = change
+        found = []
+        for event in self.events:
+            kept = tuple(change for change in event.changes if chosen[_which(change)] is change)
+            if kept == event.changes:
+                found.append(event)
+            elif kept:
+                part = Event(event.kind, kept)
+                self._events[id(part)] = self._event(part, [self.of(change) for change in kept])
+                found.append(part)
+        return found
+
     # --- a change ---------------------------------------------------------------------------------------------------
 
     def _change(self, event: Event, change: Change, word: Word) -> Standing:
@@ -294,6 +315,12 @@ class States:
         if "" in reasons:
             return "missing", "it did not come"
         return "open", next(iter(reasons))
+
+
+def _which(change: Change) -> tuple[object, ...]:
+    """What names a change on whatever branch."""
+    place = {name: value for name, value in change.series.place.items() if name != "branch"}
+    return change.kind, change.id, change.last.commit, *sorted(place.items())
 
 
 def _where(series: JudgedSeries) -> tuple[str, str]:

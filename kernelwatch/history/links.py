@@ -12,6 +12,7 @@ import math
 import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, cast, get_args
 
@@ -27,6 +28,7 @@ MOST_BYTES = 2**25  # of a session's file; a commit that changes 1,000 cells tak
 MOST_LOG = 100.0  # of a ratio: a larger one is no measurement
 COMMIT = re.compile(r"[0-9a-f]{40,64}")
 ENVIRONMENT = "environment"  # a condition: the environment of asv whose commits took turns
+TEXTS = ("gpu", "cpu", "nvml_uuid_sha256", "nvml_driver", "harness", ENVIRONMENT)  # conditions that are read
 BROKEN = (OSError, ArithmeticError, ValueError, LookupError, TypeError, AttributeError, RecursionError)  # reading one
 NOT_ASKED = "not asked for"  # the end of a reason: another call may measure it
 NOT_HERE = "there is no GPU here"  # another machine may measure it
@@ -103,6 +105,15 @@ class Session:
     def changed(self) -> list[Link]:
         """The links of the launches that differ."""
         return [link for link in self.links if not link.control]
+
+    @cached_property
+    def noise(self) -> dict[str, float]:
+        """By device, the largest logarithm by which a control moved."""
+        found: dict[str, float] = {}
+        for link in self.links:
+            if link.control:
+                found[link.device] = max(abs(link.log), found.get(link.device, 0.0))
+        return found
 
     @property
     def tells(self) -> bool:
@@ -214,6 +225,7 @@ def read(folder: Path, renamed: Renamed = NONE) -> tuple[list[Session], list[str
     """The sessions in a machine's folder by today's names, in the order in which they were measured, and a message for
     each file that is not one as a whole: half a session would hide what the other half says."""
     sessions, messages = [], []
+    known: dict[str, Path] = {}
     for path in sorted(folder.glob(f"*{SUFFIX}")):
         try:
             text = text_of(path)
@@ -221,10 +233,19 @@ def read(folder: Path, renamed: Renamed = NONE) -> tuple[list[Session], list[str
             name = name_of(session, text)
             if path.name != name:
                 raise ValueError(f"it was changed or cut: by its commit and content it should be called {name}")
+            if session.links and (other := known.setdefault(_measurement(session), path)) != path:
+                raise ValueError(f"it is the measurement of {other.name} once more, in other words")
             sessions.append(by_now(session, renamed))
         except BROKEN as error:
             messages.append(f"{path}: it is not read: {type(error).__name__}: {error}")
     return sorted(sessions, key=lambda session: (session.at, session.after)), messages
+
+
+def _measurement(session: Session) -> str:
+    """What two files of one measurement have in common, such as if one was written again with fewer digits: a GPU has
+    one session at a time."""
+    own = session.kind, session.before, session.after, session.at, session.seconds, session.conditions
+    return json.dumps([*own, sorted(link.cell for link in session.links)], sort_keys=True)
 
 
 def text_of(path: Path) -> str:
@@ -241,12 +262,13 @@ def parsed(lines: Iterable[str]) -> Session:
     if not entries or entries[0]["record"] != "session":
         raise ValueError("its first line is not that of a session")
     head = entries[0]
+    _check(all(isinstance(head[name], list) for name in ("new", "gone")), "what is new or gone")
     texts = [head[name] for name in ("before", "after", "at")]
     texts += [*head["new"], *head["gone"], *head["unjudged"], *head["unjudged"].values()]
     _check(all(isinstance(text, str) for text in texts), "a text of the session")
     _check(all(COMMIT.fullmatch(head[name]) for name in ("before", "after")), "a commit of the session")
     _check(isinstance(head["conditions"], dict), "the conditions")
-    named = (head["conditions"].get(name) for name in ("gpu", "cpu", "nvml_uuid_sha256", "nvml_driver", "harness"))
+    named = (head["conditions"].get(name) for name in TEXTS)
     _check(all(value is None or isinstance(value, str) for value in named), "a condition")
     _check(all(_finite(head[name]) and head[name] >= 0 for name in ("same", "represented", "seconds")), "a number")
     _check(head["kind"] in get_args(Kind) and head["kind"] != FULL_RUNS, "the kind of the session")
@@ -290,6 +312,7 @@ def _link(entry: dict[str, Any]) -> Link:
     numbers = (entry["log"], entry["error"], entry["freedom"], *entry["logs"], *entry["seconds"])
     numbers += tuple(clock for clock in entry["clocks_mhz"] if clock is not None)
     _check(all(map(_finite, numbers)), "a number of a link")
+    _check(bool(entry["logs"]), "the turns of a link")
     _check(entry["error"] >= 0 and entry["freedom"] >= 1 and min(entry["seconds"]) > 0, "a number of a link")
     _check(max(map(abs, (entry["log"], entry["error"], *entry["logs"]))) < MOST_LOG, "the ratio of a link")
     _check(entry.get("device", "gpu") in ("gpu", "cpu"), "the device of a link")  # GPUs were linked first, without it

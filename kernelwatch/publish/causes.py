@@ -11,8 +11,9 @@ from typing import Any
 
 from kernelwatch.analysis import sassdiff
 from kernelwatch.analysis.explained import shape_of
+from kernelwatch.detect.chain import Edge
 from kernelwatch.detect.events import Change, Event
-from kernelwatch.detect.linked import LinkedSeries
+from kernelwatch.detect.linked import LinkedChange, LinkedSeries
 from kernelwatch.detect.states import headline, verdict_of
 from kernelwatch.history import records
 from kernelwatch.history.confirmations import Verdicts
@@ -31,7 +32,7 @@ from kernelwatch.publish.sentences import Look
 from kernelwatch.publish.series import cell_of
 from kernelwatch.publish.writer import as_text
 
-VERSION = 2  # of these files' content
+VERSION = 3  # of these files' content
 CELLS = 6  # of an event, whose samples are shown
 DIGITS = 7
 
@@ -76,7 +77,7 @@ class Causes:
                     VERSION, self.told[event.id], why, assumed, diff, self._command(event),
                     [[kernel.cell.key, kernel.why, dict(kernel.before), dict(kernel.after)] for kernel in kernels],
                     [recorded.digest for commit in self._commits(event) for recorded in self._recorded(event, commit)],
-                    [[session.at, session.seconds] for session, _ in self._links(event)],
+                    [[session.at, session.seconds] for session in self._links(event)],
                 ]
             ).encode()
         ).hexdigest()  # fmt: skip
@@ -165,14 +166,9 @@ class Causes:
                         return f"sm_{capability}"
         return ""
 
-    def _links(self, event: Event) -> list[tuple[Session, Change]]:
-        return [
-            (session, change)
-            for change in event.changes
-            for session in self.sessions.get(self._machine(change), ())
-            if isinstance(change.series, LinkedSeries) and session.after == change.last.commit
-            and session.kind == "step" and any(link.cell == change.series.cell for link in session.changed)
-        ]  # fmt: skip
+    def _links(self, event: Event) -> list[Session]:
+        own = (change for change in event.changes if isinstance(change, LinkedChange))
+        return [edge.session for change in own for edge in change.edges]
 
     def _diff(self, event: Event) -> list[str]:
         """The lines of the commit's diff, if it alone is to blame and all of it is known."""
@@ -210,12 +206,7 @@ class Causes:
             "cell": cell,
             "machine": machine,
             "sides": [_side(commit, self._record(machine, commit), cell) for commit in sides],
-            "turns": [
-                _turns(session, cell)
-                for session in self.sessions.get(machine, ())
-                if linked and session.after == change.last.commit and session.kind == "step"
-                and any(link.cell == cell for link in session.changed)
-            ],
+            "turns": [_turns(edge) for edge in change.edges] if isinstance(change, LinkedChange) else [],
             "confirmed": [rounded(each, DIGITS) for each in verdict.logs] if verdict else [],
         }  # fmt: skip
 
@@ -326,15 +317,16 @@ def _launch(own: Measured) -> Any:
     return next((finite(each["kernels"]) for each in own.measurements if "kernels" in each), None)
 
 
-def _turns(session: Session, cell: str) -> Json:
-    """The turns of a link: the logarithm of the ratio of each."""
-    link = next(link for link in session.changed if link.cell == cell)
+def _turns(edge: Edge) -> Json:
+    """The turns of a link: the logarithm of the ratio of each, and what they say together."""
+    session, link = edge.session, edge.link
     return {
         "from": session.before,
         "to": session.after,
         "measured": session.at,
         "gpu": session.gpu,
         "driver": session.conditions.get("nvml_driver"),
+        "log": rounded(link.sign * link.log, DIGITS),
         "logs": [rounded(link.sign * each, DIGITS) for each in link.logs],
         "seconds": [rounded(each, DIGITS) for each in link.seconds],
         "clocks_mhz": [rounded(each, 5) for each in link.clocks_mhz],

@@ -21,7 +21,7 @@ from kernelwatch.detect.chain import chains
 from kernelwatch.detect.environments import events_of
 from kernelwatch.detect.events import Change, Event, JudgedSeries
 from kernelwatch.detect.evidence import Evidence, evidence
-from kernelwatch.detect.linked import LinkedSeries, verdict_on, verdicts_of
+from kernelwatch.detect.linked import LinkedChange, LinkedSeries, verdict_on, verdicts_of
 from kernelwatch.detect.linked import linked as links_of
 from kernelwatch.detect.settled import Settled
 from kernelwatch.detect.states import Consent, Outcome, Standing, States, headline, word_of
@@ -115,11 +115,12 @@ def judge(publication: Publication) -> Judged:
     accepted, damaged = _decisions(Path(conf.results_dir))
     announced = _expected(repo, lines, renamed)
     states = States(found, verdicts, series, accepted, announced)
-    outcomes = states.outcomes({line.name: line.commits for line in lines}, [*series, *by_links])
+    branches = {line.name: line.commits for line in lines}
+    outcomes = _once(states.outcomes(branches, [*series, *by_links]))
     hashes += [commit for each in outcomes for commit in (each.commit, each.expected.commit)]
     return Judged(
         series,
-        found,
+        states.once([*branches]),
         lines,
         unknown,
         proof,
@@ -199,6 +200,14 @@ def _of_environments(
             found += events_of(own, machine, line.name, line.positions, series, renamed)
             left[machine] = [each for each in own if each.after not in line.positions]
     return found
+
+
+def _once(outcomes: Sequence[Outcome]) -> list[Outcome]:
+    """What became of what commits expect, each on the first line that has its commit."""
+    found: dict[tuple[Expected, str], Outcome] = {}
+    for each in outcomes:
+        found.setdefault((each.expected, each.commit), each)
+    return [*found.values()]
 
 
 def _of_line(judged: Judged, machine: str, line: Line) -> list[LinkedSeries]:
@@ -323,6 +332,8 @@ def _change_as_json(change: Change, standing: Standing) -> dict[str, Any]:
         "later": len(change.series.results) - change.step.at,
         "verdict": _verdict(standing.verdict) if standing.verdict else None,
         "linked": isinstance(change.series, LinkedSeries),
+        "links": len(change.edges) if isinstance(change, LinkedChange) else 0,
+        "gpus": change.gpus if isinstance(change, LinkedChange) else [],
     }
 
 

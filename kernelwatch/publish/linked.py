@@ -10,6 +10,7 @@ from kernelwatch.detect.chain import Chain
 from kernelwatch.detect.linked import LinkedSeries
 from kernelwatch.history import links
 from kernelwatch.history.links import FULL_RUNS, Session
+from kernelwatch.history.returned import bridged, uncompared
 from kernelwatch.plan.cells import timed
 from kernelwatch.plan.project import Project
 from kernelwatch.plan.renamed import NONE, Renamed
@@ -76,6 +77,8 @@ def reach(
     files.
     """
     own, renamed = along(sessions, line), project.renamed if project else NONE
+    kept = [links.without(each, accepted, renamed) for each in own]  # without what is gone on purpose
+    unlinked = _unlinked(own, line) | uncompared(kept, line.commits)
     first, newest = _ends(own, line)
     chains = [each.chain for each in series if each.chain]
     later = len(_changing(project, newest, line.commits[-1])) if project else 0
@@ -94,15 +97,15 @@ def reach(
         "undecided": words.count("cannot tell"),
         "gpus": sorted({each.gpu for each in own if each.links}),
         "missing": [{"at": line.positions[hash], "hash": hash} for hash in missing],
-        "unjudged": [[why, count] for why, count in Counter(_unlinked(own).values()).most_common()],
+        "unjudged": [[why, count] for why, count in Counter(unlinked.values()).most_common()],
         "failed": failing(own, line.positions),
-        "gone": lost([links.without(each, accepted, renamed) for each in own], line.positions, project),
+        "gone": lost(kept, line.positions, project),
         "compared": any(each.tells for each in own),
         "since": [
             {"name": name, "hash": hash, "ops": compared(chains, None if name == "first" else line.positions[hash])}
             for name, hash in earlier.items()
         ],
-        "still": still(chains, _unlinked(own), project) if project else [],
+        "still": still(chains, unlinked, project) if project else [],
         "later": later,
     }
 
@@ -117,17 +120,20 @@ def still(chains: Sequence[Chain], unlinked: Collection[tuple[str, str]], projec
     return sorted({f"{cell.op} {cell.device}" for cell in own if (cell.op, cell.device) not in moved})
 
 
-def _unlinked(sessions: Sequence[Session]) -> dict[tuple[str, str], str]:
+def _unlinked(sessions: Sequence[Session], line: Line) -> dict[tuple[str, str], str]:
     """Why a launch that changed has no link, by commit and by cell or rung. What another session of the same commits
-    linked, or asked if this one did not, is left out."""
+    linked, or asked if this one did not, is left out, and so is what one across a gap compared."""
     found: dict[tuple[str, str], str] = {}
+    over = bridged(sessions, line.commits)
     for session in sessions:
         others = [each for each in sessions if each is not session and each.after == session.after]
         linked = {link.cell for each in others for link in each.changed}
         for name, why in session.unjudged.items():
             is_left = any(not each.why_left(name) for each in others) if session.why_left(name) else False
             is_left = is_left or why == links.UNDIRECTED  # no link could say that it is worse
-            if not is_left and not any(cell == name or cell.startswith(f"{name} ") for cell in linked):
+            if is_left or (id(session), name) in over:
+                continue
+            if not any(cell == name or cell.startswith(f"{name} ") for cell in linked):
                 found[session.after, name] = why
     return found
 
@@ -136,15 +142,23 @@ def failing(sessions: Sequence[Session], positions: Mapping[str, int]) -> list[J
     """The launches that failed at a commit, and of which no later commit says anything better: `cell` (or rung), `why`,
     and the commit as `at` and `hash`. `sessions`: the steps of a line."""
     found: dict[str, Json] = {}
+    trees: dict[tuple[str, str], Json] = {}  # broken as a whole, by commit and environment of asv
     for session in sorted(sessions, key=lambda each: (positions[each.after], each.at)):
         known = {*(link.cell for link in session.links), *session.new, *session.gone, *session.unjudged}
+        environment = str(session.conditions.get(links.ENVIRONMENT))
         for name in [name for name in found if name in known or name.partition(" ")[0] in session.gone]:
             del found[name]  # it ran, it went, or it is told again below
+        # A session tells of its own tree. Between a broken one and the next may lie commits that nobody asks.
+        trees = {(commit, where): each for (commit, where), each in trees.items() if where != environment}
         for name, why in session.unjudged.items():
             if why.startswith(FAILED):
                 place = {"at": positions[session.after], "hash": session.after}
-                found[name] = {"cell": name, "why": why.removeprefix(FAILED).strip(": ")} | place
-    return list(found.values())
+                told = {"cell": name, "why": why.removeprefix(FAILED).strip(": ")} | place
+                if name == session.after[:8]:
+                    trees[name, environment] = told
+                else:
+                    found[name] = told
+    return [*found.values(), *{name: each for (name, _), each in trees.items()}.values()]
 
 
 def lost(sessions: Sequence[Session], positions: Mapping[str, int], project: Project | None) -> list[Json]:

@@ -25,6 +25,7 @@ from kernelwatch.extras.fleet.schedule import Job, Schedule, misfits, recorded
 from kernelwatch.extras.fleet.units import Unit, missing, unit_of, units
 from kernelwatch.history import links
 from kernelwatch.history.links import Kind, Session
+from kernelwatch.history.returned import returned
 from kernelwatch.plan.cells import Cell
 from kernelwatch.plan.project import MADE, Project
 from kernelwatch.run import outcome
@@ -352,7 +353,7 @@ class _Links(_Run):
         for one in sessions:
             if one.kind != "step" or one.before != self.parents[one.after]:
                 continue
-            for before, names in linking.returned(one, known, self._line_of(one.after)).items():
+            for before, names in returned(one, known, self._line_of(one.after)).items():
                 for cell in linking.across_of(self.fleet.project, names):
                     if (machine, one.after, unit_of("links", cell.device).name) in self.asked:
                         keys.setdefault((before, one.after, cell.device), {})[cell.key] = None

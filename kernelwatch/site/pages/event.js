@@ -5,6 +5,7 @@
     const {element, text, link, table} = kernelwatch;
     const event_page = (kernelwatch.event = {});
     const TITLES = {regression: "Regression", accepted: "Accepted regression", improvement: "Improvement", change: "Change", environment: "Change of the environment", disturbed: "Disturbed run"};
+    const LARGEST = 5;  // links of a gradual change that are listed
     const CLASSES = ["global", "shared", "fma", "tensor", "control", "other"];
     const MARKS = {"-": ["bad", "\u2212"], "+": ["good", "+"], "<": ["quiet", "\u2190"], ">": ["quiet", "\u2192"], " ": ["", " "], "=": ["", "="], ".": ["quiet", "\u22ef"]};
 
@@ -76,11 +77,21 @@
     const links_picture = (main, cell) => turns_picture(main, cell, cell.turns.map((turn, at) => ["session " + (at + 1), turn.logs]),
         cell.turns.map((turn) => text.plural(turn.logs.length, "turn") + " on " + turn.gpu + ", " + text.time(turn.seconds[0]) + " \u2192 " + text.time(turn.seconds[1])).join("; "));
 
+    // The links of a gradual change, each of which is small: their sum, a dot for each, and those that are the largest.
+    function sum_picture(main, cell, change, all) {
+        const sum = text.plural(change.links, "link") + " on " + text.plural(change.gpus.length, kernelwatch.described ? "GPU" : "device"), percent = (turn) => 100 * Math.expm1(turn.log);
+        const said = kernelwatch.size(change) + " (" + kernelwatch.interval(change) + ") from " + text.hash(change.from) + " to " + text.hash(change.to);
+        const largest = d3.sort(cell.turns, (turn) => -Math.abs(turn.log)).slice(0, LARGEST);
+        return [element("p", {"data-links": change.links, "data-gpus": change.gpus.length}, "The sum of ", element("b", {}, sum), " is ", element("b", {}, said), "."),
+            strips(main, [{name: "each link", side: 1, values: cell.turns.map(percent)}], {label: "time after over time before, by each link (%)", zero: true}, cell.cell + ", each link: " + said, "Each link a dot. None of them is surely a change alone."),
+            element("details", {class: "small"}, element("summary", {}, "The largest of them"), element("ul", {}, largest.map((turn) => element("li", {}, kernelwatch.told.commit_link(turn.to, all), " " + text.change(Math.expm1(turn.log), 2) + ", " + turn.gpu))))];
+    }
+
     function samples(main, event, causes, all) {
-        const section = element("section", {class: "samples"}, element("h2", {}, "Samples of both sides"));
+        const is_sum = kernelwatch.told.is_sum(event), section = element("section", {class: "samples"}, element("h2", {}, is_sum ? "Links between these commits" : "Samples of both sides"));
         for (const cell of causes.cells) {
             const change = event.changes.find((each) => each.id === cell.change);
-            section.append(element("h3", {}, kernelwatch.told.series_link(change, all)), cell.turns.length ? links_picture(main, cell) : sides_picture(main, cell));
+            section.append(element("h3", {}, kernelwatch.told.series_link(change, all)), ...(is_sum ? sum_picture(main, cell, change, all) : [cell.turns.length ? links_picture(main, cell) : sides_picture(main, cell)]));
             const verdict = change.verdict && !change.linked ? kernelwatch.told.verdict_text(change.verdict) : "";
             if (cell.confirmed.length) section.append(turns_picture(main, cell, [["measured again", cell.confirmed]], verdict));
             else if (verdict) section.append(element("p", {class: "small"}, "Measured again in turns: " + verdict + "."));
@@ -93,15 +104,22 @@
         return section;
     }
 
+    const clocks_text = (clocks) => (clocks.length ? [...new Set(d3.extent(clocks).map((clock) => text.digits(clock, 4)))].join(" \u2013 ") + " MHz" : "n/a");
+
+    // A row for each GPU and driver that measured links of a gradual change.
+    const sum_rows = (cell) => d3.groups(cell.turns, (turn) => turn.gpu + ", " + turn.driver).map(([, own]) => [cell.cell, text.plural(own.length, "link"), own[0].gpu, own[0].driver || "n/a",
+        clocks_text(own.flatMap((turn) => turn.clocks_mhz).filter((clock) => clock !== null)), "n/a", "none", [...new Set(d3.extent(own, (turn) => turn.measured.slice(0, 10)))].join(" \u2013 ")]);
+
     // Which GPUs, clocks and caches: a row for each side of each cell.
-    function conditions(causes) {
+    function conditions(event, causes) {
+        const is_sum = kernelwatch.told.is_sum(event);
         const rows = causes.cells.flatMap((cell) => [
             ...cell.sides.filter((side) => side.seconds.length).map((side, at) => [cell.cell, (at ? "after " : "before ") + text.hash(side.commit), [side.gpu || side.cpu || "n/a", side.uuid ? element("div", {class: "quiet small"}, side.uuid) : ""], side.nvml_driver || "n/a",
-                side.clocks_mhz.length ? [...new Set(d3.extent(side.clocks_mhz).map((clock) => text.digits(clock, 4)))].join(" \u2013 ") + " MHz" : "n/a",
+                clocks_text(side.clocks_mhz),
                 [side.temperature_c === null ? "" : text.digits(side.temperature_c, 2) + " \u00b0C", side.power_w === null ? "" : text.digits(side.power_w, 3) + " W"].filter(Boolean).join(", ") || "n/a",
                 [...side.limits, ...side.notes].join(", ") || "none", (side.measured_at || "").slice(0, 10) || "n/a"]),
-            ...cell.turns.map((turn) => [cell.cell, text.hash(turn.from) + " \u2192 " + text.hash(turn.to), turn.gpu, turn.driver || "n/a",
-                turn.clocks_mhz.map((clock) => (clock === null ? "n/a" : text.digits(clock, 4))).join(" \u2192 ") + " MHz", "n/a", "none", turn.measured.slice(0, 10)])]);
+            ...(is_sum ? sum_rows(cell) : cell.turns.map((turn) => [cell.cell, text.hash(turn.from) + " \u2192 " + text.hash(turn.to), turn.gpu, turn.driver || "n/a",
+                turn.clocks_mhz.map((clock) => (clock === null ? "n/a" : text.digits(clock, 4))).join(" \u2192 ") + " MHz", "n/a", "none", turn.measured.slice(0, 10)]))]);
         if (!rows.length) return null;
         const caches = [...new Set(causes.cells.map((cell) => cell.cell.split(" ").pop()))];
         return element("section", {}, element("h2", {}, "GPUs and clocks"),
@@ -202,18 +220,21 @@
         const kind = told.kind_of(event), environment = event.kind === "environment", machines = [...new Set(event.changes.map((change) => change.place.machine).filter(Boolean))];
         const words = environment ? "" : kernelwatch.words(event), reason = kernelwatch.reason(event), {decision} = event;
         main.append(
-            element("h1", {}, TITLES[kind] + ": " + (event.commits ? event.last.subject : event.why)),
+            element("h1", {}, TITLES[kind] + (event.gradual ? " by many small changes, up to: " : ": ") + (event.commits ? event.last.subject : event.why)),
             element("p", {class: "lead", "data-for": "manager"}, causes.manager),
             element("p", {class: "lead", "data-for": "engineer"}, causes.engineer),
             element("p", {class: "quiet " + kind}, words ? [element("span", {class: "verdict first " + event.state, title: told.meaning(event)}, words), " "] : "", told.commit_link(event.last.hash, all), " by " + event.last.author + ", " + text.date(event.last.date),
                 event.gradual ? ["; many small changes since ", told.commit_link(event.first.hash, all)] : event.commits > 1 ? ["; or one of the " + text.plural(event.commits - 1, "unmeasured commit") + " before it, after ", told.commit_link(event.before, all)] : "",
                 machines.length ? " \u00b7 " + machines.join(", ") : "", event.configured ? "" : " \u00b7 on " + event.branch + ", which is not a configured branch"),
             samples(main, event, causes, all));
-        if (!environment) main.append(element("section", {}, element("h2", {}, "Source"), await kernelwatch.diff_of(event.last, common.site)));
+        if (!environment) {
+            main.append(element("section", {}, element("h2", {}, "Source"), event.gradual ? element("p", {}, "No single commit is to blame. What all of them changed: ", element("code", {class: "wrap"}, "git diff " + text.hash(event.before) + " " + text.hash(event.last.hash)))
+                : await kernelwatch.diff_of(event.last, common.site)));
+        }
         main.append(element("section", {class: "sass"}, element("h2", {}, "SASS"), sass.kernels.length ? sass.kernels.map(sass_of) : element("p", {}, "No SASS diff: " + sass.why + ".")),
             element("section", {class: "figures-moved"}, element("h2", {}, "Exact figures that moved"), causes.kernels.length ? causes.kernels.map(figures_of) : element("p", {}, "None is known: " + causes.why + ".")),
-            element("section", {}, element("h2", {}, "All that moved at this commit"), table(told.COLUMNS, event.changes.map((change) => told.change_row(event, change, all)), {"aria-label": "Changes of the event"}), event_page.list(all.events.events, event.last.hash, event) || ""));
-        const where = conditions(causes);
+            element("section", {}, element("h2", {}, event.gradual ? "All that moved up to this commit" : "All that moved at this commit"), table(told.COLUMNS, event.changes.map((change) => told.change_row(event, change, all)), {"aria-label": "Changes of the event"}), event_page.list(all.events.events, event.last.hash, event) || ""));
+        const where = conditions(event, causes);
         if (where) main.append(where);
         main.append(element("section", {class: "state"}, element("h2", {}, "State"),
             element("p", {"data-event": event.id, "data-state": event.state, "data-size": event.size},

@@ -137,10 +137,13 @@
         const values = drawn.flatMap(({parts}) => parts.filter((part) => !part.alone).flatMap((part) => [part.low, part.high]));
         const [low, high] = kernelwatch.domain(values, 0.02), floor = low - 0.12 * (high - low);
         const alt = drawn.map(({key, parts}) => key + ": index " + text.digits(parts[parts.length - 1].value) + " after " + text.plural(parts.length - 1, "changed launch", "changed launches")).join("; ");
+        const paired = (parts) => [...d3.group(parts, (part) => part.piece).values()].flatMap((own) => d3.pairs(own));
         const marks = drawn.map(({parts, color}) => ({parts: parts.filter((part) => !part.alone), lonely: parts.filter((part) => part.alone && part.why), color})).flatMap(({parts, lonely, color}) => [
             Plot.rect(parts, {x1: "x1", x2: "x2", y1: "low", y2: "high", fill: color, fillOpacity: 0.18}),
             Plot.ruleY(parts, {x1: "x1", x2: "x2", y: "value", stroke: color, strokeWidth: 2}),
-            Plot.link(d3.pairs(parts).filter(([a, b]) => a.piece === b.piece), {x1: ([, b]) => b.x1, x2: ([, b]) => b.x1, y1: ([a]) => a.value, y2: ([, b]) => b.value, stroke: color, strokeWidth: 1}),
+            // Where the launch failed between them, say, and a link joins both sides.
+            Plot.ruleY(paired(parts).filter(([a, b]) => a.x2 < b.x1), {x1: ([a]) => a.x2, x2: ([, b]) => b.x1, y: ([a]) => a.value, stroke: color, strokeWidth: 2, strokeDasharray: "2 4", className: "joined"}),
+            Plot.link(paired(parts), {x1: ([, b]) => b.x1, x2: ([, b]) => b.x1, y1: ([a]) => a.value, y2: ([, b]) => b.value, stroke: color, strokeWidth: 1}),
             Plot.text(lonely, {x: "x1", y: () => floor + 0.1 * (high - low), text: () => "\u00d7", fill: color, fontSize: 15, title: (part) => "no link: " + part.why}),
             Plot.dot(parts.filter((part) => part.word), {x: "x1", y: "value", r: 4, fill: (part) => ({worse: "var(--bad)", better: "var(--good)"}[part.word] || "var(--page)"), stroke: color, strokeWidth: 1.5,
                 title: (part) => part.why ? "no link: " + part.why : WORDS[part.word] + (part.step ? ", " + text.change(Math.expm1(part.step[0]), 2) + " (" + interval(part.step) + ")" : "") + ", index " + text.digits(part.value, 5)}),
@@ -152,7 +155,7 @@
             marks: [...marks, Plot.ruleX(measured, {x: "x", y1: floor, y2: floor + 0.05 * (high - low), stroke: (session) => kernelwatch.colors[gpus.indexOf(session.gpu) % 8], strokeWidth: (session) => (gpus.indexOf(session.gpu) < 8 ? 3 : 1), title: (session) => session.gpu + ", driver " + session.driver + ", " + session.measured.slice(0, 10)}),
                 Plot.axisX(ticks, {label: small ? "commits" : "commits that were asked, evenly spaced", labelArrow: "none", tickFormat: (index) => text.hash(told.commits[ats[index]].hash)})],
         }, alt));
-        into.append(element("p", {class: "quiet small"}, "The line is each launch's time by its links, with its 95 % interval; it breaks where nothing links two launches. A dot is a changed launch: red slower, green faster, hollow neither; \u00d7 is one that nothing links with another. Ticks below: a session that measured links, colored by GPU" + (gpus.length > 8 ? " (thin ones: the colors once more)" : "") + ": ",
+        into.append(element("p", {class: "quiet small"}, "The line is each launch's time by its links, with its 95 % interval; it breaks where nothing links two launches, and is dotted where a link leads over launches that failed or were gone. A dot is a changed launch: red slower, green faster, hollow neither; \u00d7 is one that nothing links with another. Ticks below: a session that measured links, colored by GPU" + (gpus.length > 8 ? " (thin ones: the colors once more)" : "") + ": ",
             gpus.map((gpu, index) => [index ? ", " : "", element("span", {style: "color:" + kernelwatch.colors[index % 8], "aria-hidden": "true"}, (index < 8 ? "\u25ac" : "\u2500") + "\u00a0"), gpu]), "."));
     }
 
@@ -230,10 +233,15 @@
         const rows = Object.entries(told.cells).flatMap(([key, cell]) => cell.launches.filter((launch) => launch.at === at && launch.step).map((launch) => ({key, ...launch})))
             .sort((a, b) => Math.abs(b.step[0]) - Math.abs(a.step[0]));
         const reasons = [...new Map(own.flatMap((session) => Object.entries(session.unjudged))).entries()].filter(([name]) => !rows.some(({key}) => key === name || key.startsWith(name + " ")));
-        section.append(element("h3", {}, "By links"), element("p", {}, "Compared with its parent ", hash_link(own[0].from, told.commits), " in turns, on " + [...new Set(own.map((session) => session.gpu).filter(Boolean))].join(", ") + ": ",
-            element("b", {}, kernelwatch.described ? text.plural(rows.length, "launch", "launches") + " changed" : text.plural(rows.length, "benchmark")),
-            kernelwatch.described ? ", " + text.plural(d3.max(own, (session) => session.same), "launch", "launches") + " the same" : "",
-            (reasons.length ? ", " + reasons.length + " not measured" : "") + "."));
+        const gpus = (sessions) => [...new Set(sessions.map((session) => session.gpu).filter(Boolean))].join(", "), same = (sessions) => text.plural(d3.max(sessions, (session) => session.same), "launch", "launches") + " the same";
+        const across = d3.groups(own.filter((session) => session.from !== at - 1), (session) => session.from), parent = own.filter((session) => session.from === at - 1);
+        // The commit with which the launch of a cell was compared here: the newest that links compare it with.
+        const from_of = (key) => d3.max(told.cells[key].links.map(([number]) => told.sessions[number]).filter((session) => session.at === at && session.kind === "step"), (session) => session.from);
+        const counts = d3.rollup(rows, (some) => some.length, ({key}) => from_of(key)), changed_words = (from) => element("b", {}, kernelwatch.described ? text.plural(counts.get(from) || 0, "launch", "launches") + " changed" : text.plural(counts.get(from) || 0, "benchmark"));
+        section.append(element("h3", {}, "By links"), parent.length ? element("p", {}, "Compared with its parent ", hash_link(at - 1, told.commits), " in turns, on " + gpus(parent) + ": ", changed_words(at - 1),
+            kernelwatch.described ? ", " + same(parent) : "", (reasons.length ? ", " + reasons.length + " not measured" : "") + ".") : "",
+            ...across.map(([from, sessions]) => element("p", {"data-across": from}, "Compared with ", hash_link(from, told.commits), ", the last commit before it that had what failed or was gone since, on " + gpus(sessions) + ": ", changed_words(from),
+            kernelwatch.described ? ", " + same(sessions) : "", ".")));
         if (rows.length) {
             section.append(kernelwatch.table([{name: kernelwatch.described ? "Cell" : "Benchmark"}, {name: kernelwatch.described ? "Time" : "Value", number: true, title: "relative change, by all links"}, {name: "95 % interval", number: true}, {name: "Verdict"}],
                 rows.map(({key, step, word}) => [key in common.cells || kernelwatch.described && links.alone(common.site, common.events).includes(reach) ? link(key, "history", {cell: key, machine}) : key, element("b", {"data-key": key, "data-change": Math.expm1(step[0])}, text.change(Math.expm1(step[0]), 2)), interval(step), verdict_of(word)]),

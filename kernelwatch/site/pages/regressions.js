@@ -30,7 +30,11 @@
         "undone": "A later commit took it back.",
     };
 
-    const meaning = (event) => (event.state === "confirmed" && event.changes.some((change) => change.exact) ? "An exact figure moved, which needs no confirmation." : MEANT[event.state]);
+    // Whether an event is a sum of links, none of which shows a change alone.
+    const is_sum = (event) => event.gradual && event.changes.every((change) => change.linked);
+
+    const meaning = (event) => (event.state === "confirmed" && is_sum(event) ? "Each link between these commits was measured in turns. None is surely a change alone; their sum is." :
+        event.state === "confirmed" && event.changes.some((change) => change.exact) ? "An exact figure moved, which needs no confirmation." : MEANT[event.state]);
 
     const kind_of = (event) => (event.state === "refuted" ? "disturbed" : event.state === "accepted" ? "accepted" : event.kind);
     const place_of = (change) => change.place.machine || "";
@@ -189,7 +193,7 @@
             environment ? null : await causes(event, all), environment ? null : kernelwatch.copy("Copy as Markdown", markdown(event, all)));
     }
 
-    kernelwatch.told = {COLUMNS, change_row, commit_link, kind_of, markdown, meaning, series_link, subject_of, verdict_text};  // for the page of an event
+    kernelwatch.told = {COLUMNS, change_row, commit_link, is_sum, kind_of, markdown, meaning, series_link, subject_of, verdict_text};  // for the page of an event
 
     // What the page speaks of, for each machine: "NVIDIA H200, 13 commits up to 47de068d of 2026-11-20, 363 cells, 0 failed".
     function scope(all) {
