@@ -447,6 +447,11 @@ def judged(before: Replies, after: Replies, **entry: Any) -> Judged:
         ([0.0], [0.0], "no change"),
         ([0.0], [1.0], "cannot tell"),
         ([-1.0], [2.0], "cannot tell"),
+        ([0.0], [0.0, 5.0], "cannot tell"),
+        ([5.0, 0.0], [50.0, 0.0], "cannot tell"),
+        ([0.0, 5.0], [0.0, 50.0], "cannot tell"),
+        ([5.0, "na"], [50.0, "na"], "cannot tell"),
+        ([0.0], [0.0, "it broke"], "failed"),
         ([1.0], ["na"], "gone"),
         (["na"], ["na"], "n/a"),
         (["na"], [1.0], "new"),
@@ -479,7 +484,7 @@ def test_a_benchmark_gets_as_many_turns_as_it_asks_for_rounds() -> None:
 
 
 def test_a_commit_that_mends_what_could_not_be_installed_has_not_failed(tmp_path: Path) -> None:
-    (tmp_path / "benchmarks.json").touch()
+    (tmp_path / "benchmarks.json").write_text('{"version": 2}')
     sides = [Side(name * 8, "") for name in "ab"]
 
     def unjudged(*why: str) -> Any:

@@ -35,7 +35,7 @@ def side(name: str, better: bool | None, values: dict[str, float]) -> Replies:
     """`better`: `higher_is_better` of the benchmarks."""
     own = {} if better is None else {"higher_is_better": better}
     entries: dict[str, Any] = {key: ({"name": key, "type": "track", **own}, 0) for key in values}
-    found = Replies(Side(name, name), None, entries, discovered=[{}])
+    found = Replies(Side(name, name), None, entries)
     found.numbers.update(values)  # type: ignore[arg-type]
     return found
 
@@ -46,7 +46,7 @@ def link(monkeypatch: pytest.MonkeyPatch, folder: Path, better: bool | None, **v
     sides = [side("before", better, before), side("after", better, after)]
     place = benchmarks.Place("py", (None, None))
     monkeypatch.setattr(benchmarks.Place, "install", lambda *_: sides)
-    (folder / "benchmarks.json").touch()
+    (folder / "benchmarks.json").write_text('{"version": 2}')
     conf = SimpleNamespace(results_dir=str(folder))
     return benchmarks.link(conf, None, place, BEFORE, AFTER, "", (), 60.0, {})
 
@@ -126,6 +126,6 @@ def test_a_benchmark_without_a_value_says_why(monkeypatch: pytest.MonkeyPatch, c
     """asv's own runner tells None for a benchmark that returns it and for one that fails."""
     reply = SimpleNamespace(result=[None], samples=[None], number=[None], errcode=code, stderr=said)
     monkeypatch.setattr("asv.runner.run_benchmark", lambda *_, **__: reply)
-    own = benchmarks.Installed(Side("x", "x"), None, {"track": ({"name": "track"}, 0)}, discovered=[{}])
+    own = benchmarks.Installed(Side("x", "x"), None, {"track": ({"name": "track"}, 0)})
     state, _, told = own.measure(SimpleNamespace(key="track"))  # type: ignore[arg-type]
     assert (state, told) == ("failed", why)

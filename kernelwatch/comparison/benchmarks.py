@@ -31,7 +31,7 @@ from asv.benchmarks import Benchmarks
 
 from kernelwatch.comparison import used
 from kernelwatch.comparison.linking import NARROW, link_of
-from kernelwatch.comparison.paired import FROM_OUTSIDE, KILLED, Judged, Pairs, Side, Turns
+from kernelwatch.comparison.paired import FROM_OUTSIDE, KILLED, LOOKS, Judged, Pairs, Side, Turns
 from kernelwatch.history.links import ENVIRONMENT, NOT_ASKED, UNDIRECTED, Kind, Link, Session
 from kernelwatch.plan.cells import Cell
 from kernelwatch.system.errors import UserError
@@ -188,6 +188,7 @@ class BenchmarkTurns(Turns):
     ) -> None:
         self.installed = (base, head)
         self.cells = {cell.key: cell for cell in cells}
+        self.equal: dict[str, list[float]] = {key: [] for key in self.cells}  # values without a ratio, by turn
         pairs = {key: Pairs(cell, left_out=self._absent(key)) for key, cell in self.cells.items()}
         super().__init__((base.side, head.side), pairs, {}, within, narrow)
 
@@ -231,20 +232,20 @@ class BenchmarkTurns(Turns):
             codes = [installed.on_gpu(self.cells[key]) for installed in self.installed]
         if codes[0] is not None and codes[0] == codes[1]:
             self.pairs[key].launches = (f"{files[0]}{codes[0]}",) * 2
+            if self.equal[key]:
+                self.pairs[key].left_out = self._unchanged(key)
 
     def _note(self, key: str, before: tuple[str, float, str], after: tuple[str, float, str]) -> None:
         pairs, names = self.pairs[key], [side.name for side in self.sides]
         (old, old_value, old_why), (new, new_value, new_why) = before, after
         if old == new == "ok":
-            pairs.left_out = _without_ratio(old_value, new_value)
-            if not pairs.left_out:
-                pairs.measurements[self.turns] = _measurement(old_value), _measurement(new_value)
+            self._note_values(key, old_value, new_value)
         elif new == "failed":
-            word = "cannot tell" if old == "failed" and not pairs.measurements else "failed"
+            word = "cannot tell" if old == "failed" and not (pairs.measurements or self.equal[key]) else "failed"
             pairs.left_out = Judged(word, f"it fails on both sides: {new_why}" if word == "cannot tell" else new_why)
-        elif old == new:
+        elif old == new and not (pairs.measurements or self.equal[key]):
             pairs.left_out = Judged("n/a", new_why)
-        elif pairs.measurements:
+        elif pairs.measurements or self.equal[key]:
             pairs.left_out = Judged(
                 "cannot tell", f"{names[0]}: {old_why}" if new == "ok" else f"{names[1]}: {new_why}"
             )
@@ -254,6 +255,25 @@ class BenchmarkTurns(Turns):
             pairs.alone_s = new_value
         else:
             pairs.left_out = Judged("gone", f"{names[1]}: {new_why}")
+
+    def _note_values(self, key: str, old: float, new: float) -> None:
+        """Values that are equal and have no ratio, such as 0, take as many turns as others before they are unchanged:
+        those of one turn say nothing of what differs from turn to turn."""
+        pairs, equal = self.pairs[key], self.equal[key]
+        if old > 0 and new > 0 and not equal:
+            pairs.measurements[self.turns] = _measurement(old), _measurement(new)
+        elif old == new <= 0 and not pairs.measurements:
+            equal.append(new)
+            if len(equal) >= max(LOOKS[0], self.cells[key].rounds):
+                pairs.left_out = self._unchanged(key)
+        elif pairs.measurements or equal:
+            least = min(old, new, *equal)
+            pairs.left_out = Judged("cannot tell", f"some of its values, such as {least:g}, have no ratio")
+        else:
+            pairs.left_out = Judged("cannot tell", f"its value changed from {old:g} to {new:g}, which is no ratio")
+
+    def _unchanged(self, key: str) -> Judged:
+        return Judged("no change", f"its value is {self.equal[key][-1]:g} on both sides")
 
     def verdict(self, key: str) -> Judged:
         judged = super().verdict(key)
@@ -276,15 +296,6 @@ class BenchmarkTurns(Turns):
 
 def _measurement(value: float) -> Measurement:
     return {"process": 0, "seconds": value}  # whatever its unit: a ratio has none
-
-
-def _without_ratio(old: float, new: float) -> Judged | None:
-    """The verdict on two values that have no ratio; None if they have one."""
-    if old > 0 and new > 0:
-        return None
-    if old == new:
-        return Judged("no change", f"its value is {old:g} on both sides")
-    return Judged("cannot tell", f"its value changed from {old:g} to {new:g}, which is no ratio")
 
 
 def cells_of(*sides: Installed) -> list[Benchmark]:
