@@ -40,11 +40,13 @@ from kernelwatch.report import benchmarks as report_text
 from kernelwatch.report.arguments import Output, Parser, regular_expression, stop_on_signals
 from kernelwatch.system import lifeline
 from kernelwatch.system.errors import UserError
-from kernelwatch.system.git import check_range
+from kernelwatch.system.git import check_range, git
 from kernelwatch.system.machine import machine_id
 from kernelwatch.system.waiting import status
 from kernelwatch.timing.cpu import cpu_name
 
+SHALLOW = "this clone is shallow, and lacks parents; `git fetch --unshallow` gets them"
+LISTED = "benchmarks.json"  # asv's list of benchmarks, without which it makes no pages
 BUDGETS = {"versus": 300.0, "link": 300.0}  # for two commits; an asv suite takes minutes
 
 
@@ -59,6 +61,8 @@ def configuration() -> Any:
 
 def commit_of(repo: Any, name: str) -> str:
     """The hash of a commit, which is fetched if asv's copy of the repository lacks it. Raises: UserError."""
+    if ".." in name or name.startswith("^"):  # asv would take the first commit that git tells of a range, its end
+        raise UserError(f"{name} is a range, where one commit is expected, such as main or HEAD~1; link takes ranges")
     for pull in (False, True):
         try:
             if pull:
@@ -66,7 +70,15 @@ def commit_of(repo: Any, name: str) -> str:
             return str(repo.get_hash_from_name(name))
         except NoSuchNameError:
             continue
-    raise UserError(f"the repository has no commit {name}")
+    more = f"; {SHALLOW}" if is_shallow(repo) else ""
+    raise UserError(f"the repository has no commit {name}{more}")
+
+
+def is_shallow(repo: Any) -> bool:
+    """Whether asv's repository lacks the history before some commits. Only a clone by git may."""
+    with suppress(UserError, AttributeError):
+        return git(Path(repo._path), "rev-parse", "--is-shallow-repository") == "true"
+    return False
 
 
 def versus(arguments: argparse.Namespace, console: Console) -> int:
@@ -101,7 +113,11 @@ def link(arguments: argparse.Namespace, console: Console) -> int:
         raise UserError(f"no range of commits {arguments.range}: {benchmarks.error_text(error)}") from None
     check_range(arguments.range, commits, partial(commit_of, repo))
     places = benchmarks.places_of(conf, arguments.environment)
-    asked = [(place, *pair) for pair in _pairs(repo, commits) for place in places]
+    pairs = [*_pairs(repo, commits)]
+    lacking = len(pairs) < len(commits) and is_shallow(repo)
+    if lacking:
+        console.print(f"note: {SHALLOW}", style="yellow")
+    asked = [(place, *pair) for pair in pairs for place in places]
     left = [[] if arguments.again else _left(known, *each, arguments.only) for each in asked]
     waiting = [(*each, cells) for each, cells in zip(asked, left, strict=True) if cells is not None]
     if not asked:
@@ -113,20 +129,13 @@ def link(arguments: argparse.Namespace, console: Console) -> int:
     for session in earlier:
         if not arguments.again and code_of([session]):
             show(repo.get_decorated_hash(session.after, 8), session, console)
-    sessions: list[Session] = []
-    began = time.monotonic()
-    conditions = {**who(), "cpu": cpu_name(), "machine": machine_id(), "packages": None}
     with running.alone(Path(conf.results_dir)):
-        for at, (place, before, after, keys_left) in enumerate(waiting):
-            if arguments.limit and time.monotonic() - began > arguments.limit:
-                console.print(f"{len(waiting) - at} are left: {arguments.limit:g} s are over", style="yellow")
-                break
-            for session in _linked(
-                conf, repo, place, before, after, keys_left, [*known, *sessions], conditions, arguments, console
-            ):
-                links.save(folder, session)
-                sessions.append(session)
-                show(repo.get_decorated_hash(after, 8), session, console)
+        for message in running.set_aside_broken(Path(conf.results_dir), LISTED):
+            console.print(f"note: {message}", style="yellow", markup=False)
+        sessions = _measured(conf, repo, folder, waiting, known, arguments, console)
+        if not (arguments.no_publish or Path(conf.results_dir, LISTED).exists()):
+            with status(console, "asking for the benchmarks ...") as tell, benchmarks.errors():
+                benchmarks.discover(conf, repo, places[0], commits[-1], tell)
     fresh = (links.without(each, accepted) for each in sessions)
     found = sorted([*earlier, *fresh], key=lambda session: commits.index(session.after))
     if arguments.no_publish:
@@ -135,7 +144,28 @@ def link(arguments: argparse.Namespace, console: Console) -> int:
     else:
         standing = _published(conf, folder.name, found, console)
     is_left = any(not _steps(found, [each]) for each in asked)  # a limit was over
-    return code_of(found, standing) or (2 if is_left else 0)
+    return code_of(found, standing) or (2 if lacking or is_left else 0)
+
+
+def _measured(
+    conf: Any, repo: Any, folder: Path, waiting: Sequence[tuple[Place, str, str, Sequence[str]]],
+    known: Sequence[Session], arguments: argparse.Namespace, console: Console,
+) -> list[Session]:  # fmt: skip
+    """The sessions of these pairs of commits, which are saved one by one."""
+    sessions: list[Session] = []
+    began = time.monotonic()
+    conditions = {**who(), "cpu": cpu_name(), "machine": machine_id(), "packages": None}
+    for at, (place, before, after, keys_left) in enumerate(waiting):
+        if arguments.limit and time.monotonic() - began > arguments.limit:
+            console.print(f"{len(waiting) - at} are left: {arguments.limit:g} s are over", style="yellow")
+            break
+        for session in _linked(
+            conf, repo, place, before, after, keys_left, [*known, *sessions], conditions, arguments, console
+        ):
+            links.save(folder, session)
+            sessions.append(session)
+            show(repo.get_decorated_hash(after, 8), session, console)
+    return sessions
 
 
 def _linked(

@@ -35,6 +35,7 @@ from kernelwatch.comparison.paired import FROM_OUTSIDE, KILLED, LOOKS, Judged, P
 from kernelwatch.history.links import ENVIRONMENT, NOT_ASKED, UNDIRECTED, Kind, Link, Session
 from kernelwatch.plan.cells import Cell
 from kernelwatch.system.errors import UserError
+from kernelwatch.system.files import write_whole
 from kernelwatch.timing.record import Measurement
 
 LOWER = ("time", "memory", "peakmemory")  # types of benchmarks whose values are better if they are lower
@@ -552,8 +553,7 @@ def link(
     tell(f"{place.name}: installing {before[:8]} and {after[:8]} ...")
     base, head = place.install(conf, repo, (before[:8], after[:8]), (before, after), only)
     found = cells_of(base, head)
-    if not Path(Benchmarks.get_benchmark_file_path(conf.results_dir)).exists():  # `asv publish` needs it
-        Benchmarks(conf, head.discovered or base.discovered).save()
+    _list(conf, head.discovered or base.discovered)
     asked = [cell for cell in found if cell.higher_is_better is not None and (not cells or cell.key in cells)]
     turns = BenchmarkTurns(base, head, asked, narrow=NARROW)
     unjudged = {base.side.name: base.broken} if base.broken else {}
@@ -589,6 +589,31 @@ def link(
         tuple(told["gone"]),
         unjudged,
     )
+
+
+def discover(conf: Any, repo: Any, place: Place, commit: str, tell: Callable[[str], None]) -> None:
+    """Write the list of a commit's benchmarks, if nothing was measured that would tell them. Raises: UserError."""
+    tell(f"{place.name}: installing {commit[:8]} ...")
+    installed = _installed(conf, repo, Side(commit[:8], commit), place.environments[1], "")
+    if installed.broken:
+        raise UserError(f"asv finds no benchmarks in {commit[:8]}: {installed.broken}")
+    _list(conf, installed.discovered)
+
+
+def _list(conf: Any, discovered: Sequence[dict[str, Any]]) -> None:
+    """Add benchmarks to asv's list, which `asv publish` needs: it knows no other ones. Those that it has stay as they
+    are, since asv shows no results of another version of a benchmark. It is written as a whole: asv's own writer leaves
+    half of it on a full disk, and publishes nothing any more. Raises: UserError, OSError."""
+    path = Path(Benchmarks.get_benchmark_file_path(conf.results_dir))
+    known = util.load_json(str(path), api_version=Benchmarks.api_version) if path.exists() else {}
+    fresh = {each["name"]: each for each in discovered if each["name"] not in known}
+    if path.exists() and not fresh:
+        return
+    own = copy.copy(conf)
+    with tempfile.TemporaryDirectory() as own.results_dir:
+        Benchmarks(own, [*known.values(), *fresh.values()]).save()
+        text = Path(Benchmarks.get_benchmark_file_path(own.results_dir)).read_text(encoding="utf-8")
+    write_whole(path, text)
 
 
 def _as_rate(link: Link) -> Link:

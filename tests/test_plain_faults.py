@@ -1,0 +1,81 @@
+"""A project without a description whose clone, disk or arguments are not as they should be."""
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from asv.benchmarks import Benchmarks
+
+from kernelwatch.comparison import benchmarks
+from kernelwatch.system.errors import CANNOT
+from tests.test_plain_turns import Plain, new_plain
+
+pytestmark = pytest.mark.xdist_group("plain faults")
+
+SUITE = """
+import work
+
+
+def track_it():
+    return work.VALUE
+
+
+track_it.higher_is_better = False
+"""
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory, small_engine: Path) -> Plain:
+    """A project of two commits, the second of which is worse."""
+    found = new_plain(tmp_path_factory.mktemp("faults"), small_engine)
+    (found.project.folder / "benchmarks" / "suite.py").write_text(SUITE)
+    for name, value in {"first": 1.0, "worse": 2.0}.items():
+        (found.project.folder / "work.py").write_text(f"VALUE = {value}\n")
+        found.commits[name] = found.project.commit_all(name)
+    return found
+
+
+def test_a_range_is_no_commit(plain: Plain) -> None:
+    """git names the end of a range first: HEAD would be compared with itself."""
+    for name in ("HEAD~1..HEAD", "HEAD~1...HEAD"):
+        said = plain.run("versus", name, "HEAD", code=CANNOT)
+        assert f"{name} is a range, where one commit is expected" in said
+    assert "^HEAD is a range" in plain.run("versus", "HEAD~1", "^HEAD", code=CANNOT)
+
+
+def test_a_shallow_clone_lacks_parents(plain: Plain, tmp_path: Path) -> None:
+    """Nothing of its last commit can be compared, which is not green."""
+    clone = tmp_path / "clone"
+    plain.project.git("clone", "-q", "--depth", "1", plain.project.folder.as_uri(), str(clone))
+    shallow = Plain(plain.project.__class__(**vars(plain.project) | {"folder": clone}), {}, plain.engine)
+    for options in (["--no-publish"], []):
+        said = shallow.run("link", "HEAD", *options, code=2)
+        assert "note: this clone is shallow, and lacks parents; `git fetch --unshallow` gets them" in said
+    assert (clone / "html" / "index.html").exists()
+    said = shallow.run("versus", "HEAD~1", "HEAD", code=CANNOT)
+    assert "the repository has no commit HEAD~1; this clone is shallow" in said
+
+
+def test_a_list_of_benchmarks_that_was_cut_is_made_anew(plain: Plain) -> None:
+    """As a full disk leaves it. What the list lacks is added."""
+    path = plain.project.folder / "results" / "benchmarks.json"
+    said = plain.run("link", "HEAD", code=1)
+    whole = path.read_text()
+    path.write_text("")
+    said = plain.run("link", "HEAD", code=1)
+    assert "note: benchmarks.json cannot be used" in said
+    assert "linked already" in said
+    assert json.loads(path.read_text()) == json.loads(whole)
+    path.write_text(json.dumps({"version": json.loads(whole)["version"]}))
+    plain.run("link", "HEAD", "--again", "--no-publish", code=1)
+    assert json.loads(path.read_text()) == json.loads(whole)
+
+
+def test_what_the_list_of_benchmarks_has_stays(tmp_path: Path) -> None:
+    conf = SimpleNamespace(results_dir=str(tmp_path), project="x", benchmark_dir=str(tmp_path))
+    old, new = ({"name": "one", "params": [], "type": "track", "version": text} for text in "12")
+    benchmarks._list(conf, [old])
+    benchmarks._list(conf, [new, new | {"name": "two"}])
+    listed = json.loads(Path(Benchmarks.get_benchmark_file_path(str(tmp_path))).read_text())
+    assert {name: each["version"] for name, each in listed.items() if name != "version"} == {"one": "1", "two": "2"}
