@@ -1,14 +1,19 @@
 """A project without a description whose clone, disk or arguments are not as they should be."""
 
+import errno
 import json
+import os
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
+from asv import util
 from asv.benchmarks import Benchmarks
 
 from kernelwatch.comparison import benchmarks
-from kernelwatch.system.errors import CANNOT
+from kernelwatch.comparison.paired import Side
+from kernelwatch.system.errors import CANNOT, UserError
 from tests.test_plain_turns import Plain, new_plain
 
 pytestmark = pytest.mark.xdist_group("plain faults")
@@ -79,3 +84,24 @@ def test_what_the_list_of_benchmarks_has_stays(tmp_path: Path) -> None:
     benchmarks._list(conf, [new, new | {"name": "two"}])
     listed = json.loads(Path(Benchmarks.get_benchmark_file_path(str(tmp_path))).read_text())
     assert {name: each["version"] for name, each in listed.items() if name != "version"} == {"one": "1", "two": "2"}
+
+
+@pytest.mark.parametrize("said", ["", f"error: {os.strerror(errno.ENOSPC)}"])
+def test_a_full_disk_is_no_fact_of_a_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: str) -> None:
+    """It may be full only while pip installs, and git does not say why it cannot write."""
+
+    def install(*_: object) -> None:
+        advice = "error: unable to write file work.py\nfatal: unable to checkout working tree\nretry with git restore"
+        raise util.ProcessError(["git"], 128, "", f"{advice}\n{said}")
+
+    place: Any = SimpleNamespace(name="py", _path=str(tmp_path), create=lambda: None, install_project=install)
+    side = Side("HEAD", "b" * 40)
+    if said:
+        with pytest.raises(UserError, match=f"asv cannot install HEAD into {tmp_path}: No space left on device"):
+            benchmarks._installed(None, None, side, place, "")
+        return
+    broken = benchmarks._installed(None, None, side, place, "").broken
+    assert broken == "it cannot be installed: fatal: unable to checkout working tree"
+    monkeypatch.setattr("tempfile.TemporaryFile", lambda dir: os.fdopen(os.open("/dev/full", os.O_WRONLY), "wb"))
+    with pytest.raises(UserError, match="No space left on device"):
+        benchmarks._installed(None, None, side, place, "")

@@ -8,6 +8,7 @@ onto the GPU (comparison/used.py).
 """
 
 import copy
+import errno
 import itertools
 import json
 import math
@@ -41,6 +42,7 @@ from kernelwatch.timing.record import Measurement
 LOWER = ("time", "memory", "peakmemory")  # types of benchmarks whose values are better if they are lower
 TYPES = (*LOWER, "track")  # those that have values
 PLACES = ("versus-1", "versus-2")  # of both sides' environments, whose paths must not differ in length
+ROOM_BYTES = 2**20  # to install any commit takes more
 MODULES = (".py", ".pyc", ".so")  # suffixes of what Python imports
 SKIPPED = "asv skips it (its setup raises NotImplementedError, or its value is NaN)"
 
@@ -371,6 +373,8 @@ def _installed(conf: Any, repo: Any, side: Side, place: Any, only: str) -> Insta
     try:
         place.install_project(conf, repo, side.tree)
     except (util.UserError, util.ProcessError) as error:
+        if why := _no_room(Path(place._path), error):
+            raise UserError(f"asv cannot install {side.name} into {place._path}: {why}") from None
         return Installed(side, place, broken=f"it cannot be installed: {error_text(error)}")
     Benchmarks.check_tree(conf.benchmark_dir)
     files: set[Path] = set()
@@ -418,9 +422,30 @@ def _entries(chosen: Any, place: Any) -> dict[str, tuple[dict[str, Any], int]]:
     return entries
 
 
+def _said(error: Exception) -> list[str]:
+    """What a program of asv's said, and asv itself."""
+    return [getattr(error, "stderr", None) or "", getattr(error, "stdout", None) or "", str(error)]
+
+
 def error_text(error: Exception) -> str:
-    told = [getattr(error, "stderr", None) or "", getattr(error, "stdout", None) or "", str(error)]
-    return next((line for line in map(last_line, told) if line), type(error).__name__)
+    """The line of an error that says why. git gives advice below it."""
+    fatal = [line for text in _said(error) for line in text.splitlines() if line.startswith("fatal: ")]
+    return next((line for line in [*fatal[:1], *map(last_line, _said(error))] if line), type(error).__name__)
+
+
+def _no_room(folder: Path, error: Exception) -> str:
+    """Why an installation may have failed that says nothing of the commit, "" if nothing is known: no room in the
+    environment or for temporary files. What failed may have removed its files since, and what it said need not tell."""
+    told = "\n".join(_said(error))
+    if why := next((why for why in map(os.strerror, (errno.ENOSPC, errno.EDQUOT)) if why in told), ""):
+        return why
+    for place in (folder, Path(tempfile.gettempdir())):
+        try:
+            with tempfile.TemporaryFile(dir=place) as file:
+                file.write(bytes(ROOM_BYTES))
+        except OSError as refused:
+            return f"{refused.strerror}: {place}"
+    return ""
 
 
 @contextmanager
