@@ -525,6 +525,17 @@ def test_intervals_hold_for_all_environments_together(monkeypatch: pytest.Monkey
     assert tests[1] == 2 * tests[0]
 
 
+def test_both_sides_make_as_many_calls_in_a_sample() -> None:
+    """Each side would choose a number of its own, and the time of a call may depend on that: on a list that grows."""
+
+    class Growing(Replies):
+        def measure(self, cell: benchmarks.Benchmark) -> tuple[str, float, str]:
+            own = self.numbers.setdefault(cell.key, 1000 if self.side.name == "BASE" else 700)
+            return "ok", 1e-6 * own, ""
+
+    assert judged(Growing("BASE"), Growing("HEAD"), type="time").word == "no change"
+
+
 def test_sides_take_turns() -> None:
     order: list[str] = []
 

@@ -1,6 +1,7 @@
 """Values of asv's benchmarks that are no seconds: rates, counts that are 0, figures without a better direction."""
 
 import math
+from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -25,10 +26,12 @@ BEFORE, AFTER = "a" * 40, "b" * 40
 
 
 class Replies(benchmarks.Installed):
-    """A side whose benchmarks have the values in `numbers` in each turn."""
+    """A side whose benchmarks have the same values in each turn."""
+
+    values: Mapping[str, float]
 
     def measure(self, cell: benchmarks.Benchmark) -> tuple[str, float, str]:
-        return "ok", self.numbers[cell.key], ""
+        return "ok", self.values[cell.key], ""
 
 
 def side(name: str, better: bool | None, values: dict[str, float]) -> Replies:
@@ -36,7 +39,7 @@ def side(name: str, better: bool | None, values: dict[str, float]) -> Replies:
     own = {} if better is None else {"higher_is_better": better}
     entries: dict[str, Any] = {key: ({"name": key, "type": "track", **own}, 0) for key in values}
     found = Replies(Side(name, name), None, entries)
-    found.numbers.update(values)  # type: ignore[arg-type]
+    found.values = values
     return found
 
 

@@ -85,7 +85,7 @@ class Installed:
     left: Mapping[str, tuple[dict[str, Any], int]] = field(default_factory=dict)
     caches: dict[str, str] = field(default_factory=dict)  # folder of what a setup_cache made, by asv's key of it
     failed_caches: dict[str, str] = field(default_factory=dict)  # why there is none
-    numbers: dict[str, int] = field(default_factory=dict)  # of calls in a sample, as the first turn chose it
+    numbers: dict[str, int] = field(default_factory=dict)  # of calls in a sample, the same on both sides
     of_caches: dict[str, set[Path]] = field(default_factory=dict)  # the files that making these opened
     of_imports: set[Path] = field(default_factory=set)  # those beside modules that importing all suites opened
 
@@ -211,10 +211,23 @@ class BenchmarkTurns(Turns):
             else:
                 seen = {at: self.installed[at].seen(self.cells[key]) for at in order}
                 replies = {at: reply for at, (reply, _) in seen.items()}
+                replies |= self._with_one_number(key)
             self._note(key, replies[0], replies[1])
             if not self.turns:
                 self._compare(key, seen[0][1], seen[1][1])
         self.turns += 1
+
+    def _with_one_number(self, key: str) -> dict[int, tuple[str, float, str]]:
+        """Give both sides the smaller one of the numbers of calls in a sample that they chose, and measure the other
+        side anew; its reply by side. If a call depends on those before it, as on a list that grows, more calls take
+        another time each; and the larger number could take the slower side beyond its timeout."""
+        numbers = [installed.numbers.get(key) for installed in self.installed]
+        if None in numbers or numbers[0] == numbers[1]:
+            return {}
+        fewest = min(filter(None, numbers))
+        at = 1 - numbers.index(fewest)
+        self.installed[at].numbers[key] = fewest
+        return {at: self.installed[at].measure(self.cells[key])}
 
     def open(self, key: str) -> bool:
         return super().open(key) and not self.pairs[key].is_alike
