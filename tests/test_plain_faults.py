@@ -105,3 +105,25 @@ def test_a_full_disk_is_no_fact_of_a_commit(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr("tempfile.TemporaryFile", lambda dir: os.fdopen(os.open("/dev/full", os.O_WRONLY), "wb"))
     with pytest.raises(UserError, match="No space left on device"):
         benchmarks._installed(None, None, side, place, "")
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        (b'{"version": 1,\n "repo": "."\n "project": "plain"}', "is not valid JSON: line 3 Unexpected"),
+        (b'{// A comment.\n"version": }', "is not valid JSON: line 2 Unexpected"),
+        (b"", "is not valid JSON: "),
+        (b'{"project": "\xff"}', "is not valid JSON: 'utf-8' codec can't decode byte 0xff in position 13"),
+        (b"[1, 2]", "must hold one JSON object, {...}; got [1, 2]"),
+    ],
+)
+def test_a_broken_configuration_is_said_in_a_line(plain: Plain, text: bytes, why: str) -> None:
+    path = plain.project.folder / "asv.conf.json"
+    before = path.read_bytes()
+    path.write_bytes(text)
+    try:
+        said = plain.run("versus", "HEAD~1", "HEAD", code=CANNOT)
+    finally:
+        path.write_bytes(before)
+    assert said.startswith(f"kernelwatch versus: {path} {why}")
+    assert said.count("\n") == 1
