@@ -27,6 +27,13 @@ def track_it():
 
 
 track_it.higher_is_better = False
+
+
+def track_broken():
+    return 1 / (2 - work.VALUE)
+
+
+track_broken.higher_is_better = False
 """
 
 
@@ -65,15 +72,15 @@ def test_a_shallow_clone_lacks_parents(plain: Plain, tmp_path: Path) -> None:
 def test_a_list_of_benchmarks_that_was_cut_is_made_anew(plain: Plain) -> None:
     """As a full disk leaves it. What the list lacks is added."""
     path = plain.project.folder / "results" / "benchmarks.json"
-    said = plain.run("link", "HEAD", code=1)
+    said = plain.run("link", "HEAD", code=2)
     whole = path.read_text()
     path.write_text("")
-    said = plain.run("link", "HEAD", code=1)
+    said = plain.run("link", "HEAD", code=2)
     assert "note: benchmarks.json cannot be used" in said
     assert "linked already" in said
     assert json.loads(path.read_text()) == json.loads(whole)
     path.write_text(json.dumps({"version": json.loads(whole)["version"]}))
-    plain.run("link", "HEAD", "--again", "--no-publish", code=1)
+    plain.run("link", "HEAD", "--again", "--no-publish", code=2)
     assert json.loads(path.read_text()) == json.loads(whole)
 
 
@@ -105,6 +112,35 @@ def test_a_full_disk_is_no_fact_of_a_commit(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr("tempfile.TemporaryFile", lambda dir: os.fdopen(os.open("/dev/full", os.O_WRONLY), "wb"))
     with pytest.raises(UserError, match="No space left on device"):
         benchmarks._installed(None, None, side, place, "")
+
+
+def test_a_benchmark_that_the_suite_got_later_is_linked(plain: Plain) -> None:
+    """The commit was linked without it, and says nothing of it. The others are not measured anew."""
+    suite = plain.project.folder / "benchmarks" / "suite.py"
+    plain.run("link", "HEAD~1..HEAD", "--again", "--no-publish", code=2)
+    suite.write_text(
+        f"{SUITE}\n\ndef time_nothing():\n    pass\n\n\ndef track_late():\n    return work.VALUE\n\n\n"
+        "track_late.higher_is_better = False\n"
+    )
+    try:
+        said = plain.run("bench", "HEAD", "--bench", "late", "--no-publish", code=1)
+        assert "linked already" not in said
+        assert "nothing could be compared" not in said
+        assert "  worse: suite.track_late x2" in said
+        again = plain.run("bench", "HEAD", "--bench", "late", "--no-publish", code=1)
+        assert "1 of 1 are linked already" in again
+        assert "failed" not in again
+        said = plain.run("bench", "HEAD", "--no-publish", code=2)  # what failed before still counts
+        assert "suite.track_broken: failed: ZeroDivisionError" in said
+        assert "1 linked, 0 the same, 3 not asked for" in said
+        assert "linked already" not in said
+        newest = max(plain.sessions(), key=lambda session: session.at)
+        assert [link.cell for link in newest.links] == ["suite.time_nothing"]
+        suite.write_text("import nothing_like_it\n")
+        said = plain.run("bench", "HEAD", "--bench", "nothing", "--no-publish", code=2)
+        assert "the suite changed since commits were linked: asv finds no benchmarks in" in said
+    finally:
+        suite.write_text(SUITE)
 
 
 @pytest.mark.parametrize(

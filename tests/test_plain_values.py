@@ -50,7 +50,7 @@ def link(monkeypatch: pytest.MonkeyPatch, folder: Path, better: bool | None, **v
     place = benchmarks.Place("py", (None, None))
     monkeypatch.setattr(benchmarks.Place, "install", lambda *_: sides)
     (folder / "benchmarks.json").write_text('{"version": 2}')
-    conf = SimpleNamespace(results_dir=str(folder))
+    conf = Config.from_json({"repo": ".", "results_dir": str(folder), "benchmark_dir": str(folder / "suites")})
     return benchmarks.link(conf, None, place, BEFORE, AFTER, "", (), 60.0, {})
 
 

@@ -118,20 +118,23 @@ def link(arguments: argparse.Namespace, console: Console) -> int:
     if lacking:
         console.print(f"note: {SHALLOW}", style="yellow")
     asked = [(place, *pair) for pair in pairs for place in places]
-    left = [[] if arguments.again else _left(known, *each, arguments.only) for each in asked]
-    waiting = [(*each, cells) for each, cells in zip(asked, left, strict=True) if cells is not None]
-    if not asked:
-        console.print(f"nothing to link: no commit of {arguments.range} has a parent")
-    elif len(waiting) < len(asked):
-        console.print(f"{len(asked) - len(waiting)} of {len(asked)} are linked already (--again links them anew)")
     accepted = decisions.ids(Path(conf.results_dir, decisions.NAME))
     earlier = [links.without(_matching(each, arguments.only), accepted) for each in _about(known, asked)]
-    for session in earlier:
-        if not arguments.again and code_of([session]):
-            show(repo.get_decorated_hash(session.after, 8), session, console)
     with running.alone(Path(conf.results_dir)):
         for message in running.set_aside_broken(Path(conf.results_dir), LISTED):
             console.print(f"note: {message}", style="yellow", markup=False)
+        added, unknown = ({}, False) if arguments.again else _added(conf, repo, known, asked, console)
+        left = [[] if arguments.again else _left(known, *each, arguments.only, added) for each in asked]
+        waiting = [(*each, cells) for each, cells in zip(asked, left, strict=True) if cells is not None]
+        if not asked:
+            console.print(f"nothing to link: no commit of {arguments.range} has a parent")
+        elif len(waiting) < len(asked):
+            console.print(f"{len(asked) - len(waiting)} of {len(asked)} are linked already (--again links them anew)")
+        pending = {(before, after) for _, before, after, _ in waiting}
+        for session in earlier:
+            is_known = session.tells or (session.before, session.after) not in pending
+            if not arguments.again and code_of([session]) and is_known:
+                show(repo.get_decorated_hash(session.after, 8), session, console)
         sessions = _measured(conf, repo, folder, waiting, known, arguments, console)
         if not (arguments.no_publish or Path(conf.results_dir, LISTED).exists()):
             with status(console, "asking for the benchmarks ...") as tell, benchmarks.errors():
@@ -143,8 +146,32 @@ def link(arguments: argparse.Namespace, console: Console) -> int:
         standing = standing_along(found, line, console)
     else:
         standing = _published(conf, folder.name, found, console)
-    is_left = any(not _steps(found, [each]) for each in asked)  # a limit was over
-    return code_of(found, standing) or (2 if lacking or is_left else 0)
+    asked_anew = [(place, before, after) for place, before, after, _ in waiting]
+    is_left = any(not _steps(sessions, [each]) for each in asked_anew)  # a limit was over
+    return code_of(found, standing) or (2 if lacking or is_left or unknown else 0)
+
+
+def _added(
+    conf: Any, repo: Any, known: Sequence[Session], asked: Sequence[tuple[Place, str, str]], console: Console
+) -> tuple[dict[str, list[str]], bool]:
+    """The benchmarks that the suite has now, by environment, if sessions of these pairs of commits were made with
+    another suite; and whether some could not be told. They are asked of the newest commit alone."""
+    now = benchmarks.suite(conf)
+    added: dict[str, list[str]] = {}
+    stale: dict[str, Place] = {}
+    for each in asked:
+        suites = {suite for session in _steps(known, [each]) for suite in session.described.values()}
+        if suites and now not in suites:  # earlier versions told no suite
+            stale[each[0].name] = each[0]
+    unknown = False
+    for name, place in stale.items():
+        try:
+            with status(console, "asking for the benchmarks ...") as tell, benchmarks.errors():
+                added[name] = benchmarks.discover(conf, repo, place, asked[-1][-1], tell)
+        except UserError as error:
+            console.print(f"the suite changed since commits were linked: {error}", style="yellow", markup=False)
+            unknown = True
+    return added, unknown
 
 
 def _measured(
@@ -209,14 +236,20 @@ def _pairs(repo: Any, commits: Sequence[str]) -> Iterator[tuple[str, str]]:
             yield repo.get_hash_from_parent(commit), commit
 
 
-def _left(known: Sequence[Session], place: Place, before: str, after: str, only: str) -> list[str] | None:
+def _left(
+    known: Sequence[Session], place: Place, before: str, after: str, only: str, added: Mapping[str, Sequence[str]]
+) -> list[str] | None:
     """The benchmarks that sessions of two commits left, of those that `only` matches; [] for all if there is no session
-    yet, None if nothing is left."""
+    yet, None if nothing is left. `added`: as `_added`."""
     own = _steps(known, [(place, before, after)])
     if not own:
         return []
-    left = [key for key in own[0].unjudged if all(each.why_left(key) for each in own) and re.search(only, key)]
-    return left or None
+
+    def leaves(session: Session, key: str) -> bool:
+        return bool(session.why_left(key) or (session.described and key not in session.described))
+
+    known_keys = dict.fromkeys([*(key for each in own for key in each.unjudged), *added.get(place.name, ())])
+    return [key for key in known_keys if re.search(only, key) and all(leaves(each, key) for each in own)] or None
 
 
 def _steps(known: Sequence[Session], asked: Collection[tuple[Place, str, str]]) -> list[Session]:

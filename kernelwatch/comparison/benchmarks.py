@@ -9,6 +9,7 @@ onto the GPU (comparison/used.py).
 
 import copy
 import errno
+import hashlib
 import itertools
 import json
 import math
@@ -609,9 +610,12 @@ def link(
             unjudged[key] = f"{judged.word}: {judged.why}"
         elif found_link := link_of(pairs):
             links.append(_as_rate(found_link) if turns.cells[key].higher_is_better else found_link)
+    listed: dict[str, str] = {}
     if kind == "step":
         left = cells_of(*(replace(each, entries=each.left) for each in (base, head)))
-        unjudged |= {cell.key: f"it was {NOT_ASKED}" for cell in left}
+        listed = dict.fromkeys(sorted({*cells, *(cell.key for cell in (*found, *left))}), suite(conf))
+        beyond = {cell.key for cell in (*found, *left)} - {cell.key for cell in asked}
+        unjudged |= {key: f"it was {NOT_ASKED}" for key in sorted(beyond)}
         unjudged |= {cell.key: UNDIRECTED for cell in (*found, *left) if cell.higher_is_better is None}
     return Session(
         kind,
@@ -626,16 +630,29 @@ def link(
         tuple(told["new"]),
         tuple(told["gone"]),
         unjudged,
+        described=listed,
     )
 
 
-def discover(conf: Any, repo: Any, place: Place, commit: str, tell: Callable[[str], None]) -> None:
-    """Write the list of a commit's benchmarks, if nothing was measured that would tell them. Raises: UserError."""
+def suite(conf: Any) -> str:
+    """A hash of the files of the suite in the checkout, without what asv makes."""
+    folder, whole = Path(conf.benchmark_dir).absolute(), hashlib.sha256()
+    made = [Path(each).absolute() for each in (conf.env_dir, conf.results_dir, conf.html_dir)]
+    for path in sorted(folder.rglob("*")):
+        if path.is_file() and "__pycache__" not in path.parts and not any(map(path.is_relative_to, made)):
+            whole.update(f"{path.relative_to(folder)} {hashlib.sha256(path.read_bytes()).hexdigest()}\n".encode())
+    return whole.hexdigest()[:16]
+
+
+def discover(conf: Any, repo: Any, place: Place, commit: str, tell: Callable[[str], None]) -> list[str]:
+    """Write the list of a commit's benchmarks, if nothing was measured that would tell them; their keys. Raises:
+    UserError."""
     tell(f"{place.name}: installing {commit[:8]} ...")
     installed = _installed(conf, repo, Side(commit[:8], commit), place.environments[1], "")
     if installed.broken:
         raise UserError(f"asv finds no benchmarks in {commit[:8]}: {installed.broken}")
     _list(conf, installed.discovered)
+    return [cell.key for cell in cells_of(installed)]
 
 
 def _list(conf: Any, discovered: Sequence[dict[str, Any]]) -> None:
