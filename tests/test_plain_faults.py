@@ -56,6 +56,28 @@ def test_a_range_is_no_commit(plain: Plain) -> None:
     assert "^HEAD is a range" in plain.run("versus", "HEAD~1", "^HEAD", code=CANNOT)
 
 
+@pytest.mark.parametrize(
+    ("name", "option", "arguments"),
+    [
+        ("versus", "--find", ["suite.track_it", "HEAD~1..HEAD"]),
+        ("versus", "--env", ["one", "two", "HEAD"]),  # no abbreviation of --environment
+        ("bench", "--all", []),
+        ("bench", "--worktree", []),
+        ("link", "--env", ["one", "two"]),
+    ],
+)
+def test_an_option_of_kernels_needs_a_description(plain: Plain, name: str, option: str, arguments: list[str]) -> None:
+    said = plain.run(name, option, *arguments, code=CANNOT)
+    assert f"error: {option} needs a description of kernels" in said
+    assert "`kernelwatch init` writes one" in said
+
+
+def test_a_commit_compared_with_itself_is_noted(plain: Plain) -> None:
+    note = "note: both are one commit; HEAD~1 is the one before"
+    assert note in plain.run("versus", "HEAD", "main", "--bench", "track_it", code=0)
+    assert note not in plain.run("versus", "HEAD~1", "HEAD", "--bench", "track_it", code=1)
+
+
 def test_a_shallow_clone_lacks_parents(plain: Plain, tmp_path: Path) -> None:
     """Nothing of its last commit can be compared, which is not green."""
     clone = tmp_path / "clone"

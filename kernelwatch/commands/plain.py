@@ -47,6 +47,12 @@ from kernelwatch.timing.cpu import cpu_name
 
 SHALLOW = "this clone is shallow, and lacks parents; `git fetch --unshallow` gets them"
 LISTED = "benchmarks.json"  # asv's list of benchmarks, without which it makes no pages
+# Options of these commands that are about kernels.
+DESCRIBED = {
+    "versus": "all cache details env exact find json shape type",
+    "link": """all cache changed cluster confirm-budget details device env exact no-confirm no-gate path quick shape
+    type worktree""",
+}
 BUDGETS = {"versus": 300.0, "link": 300.0}  # for two commits; an asv suite takes minutes
 
 
@@ -90,6 +96,8 @@ def versus(arguments: argparse.Namespace, console: Console) -> int:
     places = benchmarks.places_of(conf, arguments.environment)
     what = f"BASE = {names[0]} ({commits[0][:8]}), HEAD = {names[1]} ({commits[1][:8]})"
     report = Report(("BASE", "HEAD"), what)
+    if commits[0] == commits[1]:
+        report.notes.append("both are one commit; HEAD~1 is the one before")
     work = partial(
         benchmarks.compare, report, conf, repo, places, commits, arguments.only, arguments.budget, arguments.within
     )
@@ -291,6 +299,16 @@ def machine_folder(conf: Any) -> Path:
     return Path(conf.results_dir, machine.machine)
 
 
+class _NeedsDescription(argparse.Action):
+    """An option that a project without a description does not have."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        parser.error(
+            f"{self.option_strings[0]} needs a description of kernels, and this project has none: `kernelwatch "
+            "init` writes one"
+        )
+
+
 def main(name: str, prog: str, arguments: list[str] | None = None) -> int:
     """Run "versus" or "link" in the current folder, that of asv's configuration; the exit code. Raises: UserError."""
     parser = Parser(prog, __doc__)
@@ -314,6 +332,8 @@ def main(name: str, prog: str, arguments: list[str] | None = None) -> int:
         "--budget", type=float, default=BUDGETS[name], metavar="SECONDS",
         help=f"time limit for two commits; the first {LOOKS[0]} turns are always taken (default: {BUDGETS[name]:g})",
     )  # fmt: skip
+    for option in DESCRIBED[name].split():
+        parser.add_argument(f"--{option}", action=_NeedsDescription, nargs="*", help=argparse.SUPPRESS)
     parsed = parser.parse_args(arguments)
     if name == "link" and ".." not in parsed.range and not parsed.range.endswith("!"):
         parsed.range = f"{parsed.range}^!"

@@ -483,6 +483,7 @@ class Report:
 
     names: tuple[str, str]
     what: str
+    notes: list[str] = field(default_factory=list)
     turns: dict[str, BenchmarkTurns] = field(default_factory=dict)
     broken: dict[str, tuple[str, str]] = field(default_factory=dict)
     whole: bool = False  # the comparison was not interrupted
