@@ -11,6 +11,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
+from asv.config import Config
 
 from kernelwatch.comparison import benchmarks
 from kernelwatch.comparison.paired import KILLED, Judged, Side
@@ -290,7 +291,8 @@ def test_each_commit_is_linked_with_its_parent(linked: tuple[Plain, str]) -> Non
     assert [link.cell for link in part.links] == ["suite.Cached.time_cached"]
     assert part.unjudged == dict.fromkeys(UNASKED, "it was not asked for") | {"suite.track_calls": UNDIRECTED}
     assert {link.cell for link in rest.links} == {*SORTS, "suite.Merge.time_merge", "suite.track_rate"}
-    assert rest.unjudged == {"suite.track_calls": UNDIRECTED}
+    asked_before = {link.cell: "it was not asked for" for link in part.links}
+    assert rest.unjudged == asked_before | {"suite.track_calls": UNDIRECTED}
     assert set(by_commit) == {plain.commits[name] for name in ("same", "slower", "gone", "broken")}
     slower = by_commit[plain.commits["slower"]]
     assert {link.cell for link in slower.links} == {*EVERY, "suite.Merge.time_merge", "suite.track_rate"}
@@ -447,6 +449,11 @@ def judged(before: Replies, after: Replies, **entry: Any) -> Judged:
         ([0.0], [0.0], "no change"),
         ([0.0], [1.0], "cannot tell"),
         ([-1.0], [2.0], "cannot tell"),
+        ([0.0], [0.0, 5.0], "cannot tell"),
+        ([5.0, 0.0], [50.0, 0.0], "cannot tell"),
+        ([0.0, 5.0], [0.0, 50.0], "cannot tell"),
+        ([5.0, "na"], [50.0, "na"], "cannot tell"),
+        ([0.0], [0.0, "it broke"], "failed"),
         ([1.0], ["na"], "gone"),
         (["na"], ["na"], "n/a"),
         (["na"], [1.0], "new"),
@@ -479,13 +486,13 @@ def test_a_benchmark_gets_as_many_turns_as_it_asks_for_rounds() -> None:
 
 
 def test_a_commit_that_mends_what_could_not_be_installed_has_not_failed(tmp_path: Path) -> None:
-    (tmp_path / "benchmarks.json").touch()
+    (tmp_path / "benchmarks.json").write_text('{"version": 2}')
     sides = [Side(name * 8, "") for name in "ab"]
 
     def unjudged(*why: str) -> Any:
         both = [benchmarks.Installed(side, None, broken=each) for side, each in zip(sides, why, strict=True)]
         place: Any = SimpleNamespace(name="here", install=lambda *_: both)
-        conf = SimpleNamespace(results_dir=str(tmp_path))
+        conf = Config.from_json({"repo": ".", "results_dir": str(tmp_path), "benchmark_dir": str(tmp_path / "suites")})
         return benchmarks.link(conf, None, place, "a" * 40, "b" * 40, "", (), 0.0, {}).unjudged
 
     assert unjudged("", "no") == {"b" * 8: "failed: no"}
@@ -518,6 +525,17 @@ def test_intervals_hold_for_all_environments_together(monkeypatch: pytest.Monkey
         benchmarks.compare(report, None, None, cast(Any, places), ("1", "2"), "", 1.0, None, lambda _: None)
         tests.append(report.turns["0"].tests)
     assert tests[1] == 2 * tests[0]
+
+
+def test_both_sides_make_as_many_calls_in_a_sample() -> None:
+    """Each side would choose a number of its own, and the time of a call may depend on that: on a list that grows."""
+
+    class Growing(Replies):
+        def measure(self, cell: benchmarks.Benchmark) -> tuple[str, float, str]:
+            own = self.numbers.setdefault(cell.key, 1000 if self.side.name == "BASE" else 700)
+            return "ok", 1e-6 * own, ""
+
+    assert judged(Growing("BASE"), Growing("HEAD"), type="time").word == "no change"
 
 
 def test_sides_take_turns() -> None:

@@ -1,6 +1,7 @@
 """Values of asv's benchmarks that are no seconds: rates, counts that are 0, figures without a better direction."""
 
 import math
+from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -25,18 +26,20 @@ BEFORE, AFTER = "a" * 40, "b" * 40
 
 
 class Replies(benchmarks.Installed):
-    """A side whose benchmarks have the values in `numbers` in each turn."""
+    """A side whose benchmarks have the same values in each turn."""
+
+    values: Mapping[str, float]
 
     def measure(self, cell: benchmarks.Benchmark) -> tuple[str, float, str]:
-        return "ok", self.numbers[cell.key], ""
+        return "ok", self.values[cell.key], ""
 
 
 def side(name: str, better: bool | None, values: dict[str, float]) -> Replies:
     """`better`: `higher_is_better` of the benchmarks."""
     own = {} if better is None else {"higher_is_better": better}
     entries: dict[str, Any] = {key: ({"name": key, "type": "track", **own}, 0) for key in values}
-    found = Replies(Side(name, name), None, entries, discovered=[{}])
-    found.numbers.update(values)  # type: ignore[arg-type]
+    found = Replies(Side(name, name), None, entries)
+    found.values = values
     return found
 
 
@@ -46,8 +49,8 @@ def link(monkeypatch: pytest.MonkeyPatch, folder: Path, better: bool | None, **v
     sides = [side("before", better, before), side("after", better, after)]
     place = benchmarks.Place("py", (None, None))
     monkeypatch.setattr(benchmarks.Place, "install", lambda *_: sides)
-    (folder / "benchmarks.json").touch()
-    conf = SimpleNamespace(results_dir=str(folder))
+    (folder / "benchmarks.json").write_text('{"version": 2}')
+    conf = Config.from_json({"repo": ".", "results_dir": str(folder), "benchmark_dir": str(folder / "suites")})
     return benchmarks.link(conf, None, place, BEFORE, AFTER, "", (), 60.0, {})
 
 
@@ -126,6 +129,6 @@ def test_a_benchmark_without_a_value_says_why(monkeypatch: pytest.MonkeyPatch, c
     """asv's own runner tells None for a benchmark that returns it and for one that fails."""
     reply = SimpleNamespace(result=[None], samples=[None], number=[None], errcode=code, stderr=said)
     monkeypatch.setattr("asv.runner.run_benchmark", lambda *_, **__: reply)
-    own = benchmarks.Installed(Side("x", "x"), None, {"track": ({"name": "track"}, 0)}, discovered=[{}])
+    own = benchmarks.Installed(Side("x", "x"), None, {"track": ({"name": "track"}, 0)})
     state, _, told = own.measure(SimpleNamespace(key="track"))  # type: ignore[arg-type]
     assert (state, told) == ("failed", why)

@@ -244,6 +244,25 @@ def test_a_short_history_shows_a_large_step() -> None:
     assert find(points(noise(0, length=1))) == find([]) == []
 
 
+def test_a_step_shows_wherever_it_lies_in_a_short_history() -> None:
+    """In each of these: a commit more must not hide what was flagged before."""
+    for count in range(6, 45):
+        for at in range(3, count - 2):
+            values = noise(at, 0.001, length=count) * level((at, 0.3), length=count)
+            assert places(find(points(values))) == [(at, "step")], count
+
+
+def test_short_levels_of_a_short_history_show() -> None:
+    """One median of all points would leave the levels on one side of it alike."""
+    for count in (16, 20):
+        apart = count // 4
+        places_of_steps = [apart, 2 * apart, 3 * apart]
+        values = noise(count, 0.001, length=count)
+        for at in places_of_steps:
+            values = values * level((at, 0.1), length=count)
+        assert places(find(points(values))) == [(at, "step") for at in places_of_steps], count
+
+
 def test_what_is_not_finite_counts_as_not_measured() -> None:
     values = noise(0) * level((100, 0.02))
     values[[10, 100, 150]] = math.nan, math.inf, -math.inf

@@ -41,11 +41,19 @@ from kernelwatch.report import benchmarks as report_text
 from kernelwatch.report.arguments import Output, Parser, regular_expression, stop_on_signals
 from kernelwatch.system import lifeline
 from kernelwatch.system.errors import UserError
-from kernelwatch.system.git import check_range
+from kernelwatch.system.git import check_range, git
 from kernelwatch.system.machine import machine_id
 from kernelwatch.system.waiting import status
 from kernelwatch.timing.cpu import cpu_name
 
+SHALLOW = "this clone is shallow, and lacks parents; `git fetch --unshallow` gets them"
+LISTED = "benchmarks.json"  # asv's list of benchmarks, without which it makes no pages
+# Options of these commands that are about kernels.
+DESCRIBED = {
+    "versus": "all cache details env exact find json shape type",
+    "link": """all cache changed cluster confirm-budget details device env exact no-confirm no-gate path quick shape
+    type worktree""",
+}
 BUDGETS = {"versus": 300.0, "link": 300.0}  # for two commits; an asv suite takes minutes
 
 
@@ -60,6 +68,8 @@ def configuration() -> Any:
 
 def commit_of(repo: Any, name: str) -> str:
     """The hash of a commit, which is fetched if asv's copy of the repository lacks it. Raises: UserError."""
+    if ".." in name or name.startswith("^"):  # asv would take the first commit that git tells of a range, its end
+        raise UserError(f"{name} is a range, where one commit is expected, such as main or HEAD~1; link takes ranges")
     for pull in (False, True):
         try:
             if pull:
@@ -67,7 +77,15 @@ def commit_of(repo: Any, name: str) -> str:
             return str(repo.get_hash_from_name(name))
         except NoSuchNameError:
             continue
-    raise UserError(f"the repository has no commit {name}")
+    more = f"; {SHALLOW}" if is_shallow(repo) else ""
+    raise UserError(f"the repository has no commit {name}{more}")
+
+
+def is_shallow(repo: Any) -> bool:
+    """Whether asv's repository lacks the history before some commits. Only a clone by git may."""
+    with suppress(UserError, AttributeError):
+        return git(Path(repo._path), "rev-parse", "--is-shallow-repository") == "true"
+    return False
 
 
 def versus(arguments: argparse.Namespace, console: Console) -> int:
@@ -79,6 +97,8 @@ def versus(arguments: argparse.Namespace, console: Console) -> int:
     places = benchmarks.places_of(conf, arguments.environment)
     what = f"BASE = {names[0]} ({commits[0][:8]}), HEAD = {names[1]} ({commits[1][:8]})"
     report = Report(("BASE", "HEAD"), what)
+    if commits[0] == commits[1]:
+        report.notes.append("both are one commit; HEAD~1 is the one before")
     work = partial(
         benchmarks.compare, report, conf, repo, places, commits, arguments.only, arguments.budget, arguments.within
     )
@@ -102,32 +122,32 @@ def link(arguments: argparse.Namespace, console: Console) -> int:
         raise UserError(f"no range of commits {arguments.range}: {benchmarks.error_text(error)}") from None
     check_range(arguments.range, commits, partial(commit_of, repo))
     places = benchmarks.places_of(conf, arguments.environment)
-    asked = [(place, *pair) for pair in _pairs(repo, commits) for place in places]
-    left = [[] if arguments.again else _left(known, *each, arguments.only) for each in asked]
-    waiting = [(*each, cells) for each, cells in zip(asked, left, strict=True) if cells is not None]
-    if not asked:
-        console.print(f"nothing to link: no commit of {arguments.range} has a parent")
-    elif len(waiting) < len(asked):
-        console.print(f"{len(asked) - len(waiting)} of {len(asked)} are linked already (--again links them anew)")
+    pairs = [*_pairs(repo, commits)]
+    lacking = len(pairs) < len(commits) and is_shallow(repo)
+    if lacking:
+        console.print(f"note: {SHALLOW}", style="yellow")
+    asked = [(place, *pair) for pair in pairs for place in places]
     accepted = decisions.ids(Path(conf.results_dir, decisions.NAME))
     earlier = [links.without(_matching(each, arguments.only), accepted) for each in _about(known, asked)]
-    for session in earlier:
-        if not arguments.again and code_of([session]):
-            show(repo.get_decorated_hash(session.after, 8), session, console)
-    sessions: list[Session] = []
-    began = time.monotonic()
-    conditions = {**who(), "cpu": cpu_name(), "machine": machine_id(), "packages": None}
     with running.alone(Path(conf.results_dir)):
-        for at, (place, before, after, keys_left) in enumerate(waiting):
-            if arguments.limit and time.monotonic() - began > arguments.limit:
-                console.print(f"{len(waiting) - at} are left: {arguments.limit:g} s are over", style="yellow")
-                break
-            for session in _linked(
-                conf, repo, place, before, after, keys_left, [*known, *sessions], conditions, arguments, console
-            ):
-                links.save(folder, session)
-                sessions.append(session)
-                show(repo.get_decorated_hash(after, 8), session, console)
+        for message in running.set_aside_broken(Path(conf.results_dir), LISTED):
+            console.print(f"note: {message}", style="yellow", markup=False)
+        added, unknown = ({}, False) if arguments.again else _added(conf, repo, known, asked, console)
+        left = [[] if arguments.again else _left(known, *each, arguments.only, added) for each in asked]
+        waiting = [(*each, cells) for each, cells in zip(asked, left, strict=True) if cells is not None]
+        if not asked:
+            console.print(f"nothing to link: no commit of {arguments.range} has a parent")
+        elif len(waiting) < len(asked):
+            console.print(f"{len(asked) - len(waiting)} of {len(asked)} are linked already (--again links them anew)")
+        pending = {(before, after) for _, before, after, _ in waiting}
+        for session in earlier:
+            is_known = session.tells or (session.before, session.after) not in pending
+            if not arguments.again and code_of([session]) and is_known:
+                show(repo.get_decorated_hash(session.after, 8), session, console)
+        sessions = _measured(conf, repo, folder, waiting, known, arguments, console)
+        if not (arguments.no_publish or Path(conf.results_dir, LISTED).exists()):
+            with status(console, "asking for the benchmarks ...") as tell, benchmarks.errors():
+                benchmarks.discover(conf, repo, places[0], commits[-1], tell)
     fresh = (links.without(each, accepted) for each in sessions)
     found = sorted([*earlier, *fresh], key=lambda session: commits.index(session.after))
     if arguments.no_publish:
@@ -135,8 +155,53 @@ def link(arguments: argparse.Namespace, console: Console) -> int:
         standing = standing_along(found, line, console)
     else:
         standing = _published(conf, folder.name, found, console)
-    is_left = any(not _steps(found, [each]) for each in asked)  # a limit was over
-    return code_of(found, standing) or (2 if is_left else 0)
+    asked_anew = [(place, before, after) for place, before, after, _ in waiting]
+    is_left = any(not _steps(sessions, [each]) for each in asked_anew)  # a limit was over
+    return code_of(found, standing) or (2 if lacking or is_left or unknown else 0)
+
+
+def _added(
+    conf: Any, repo: Any, known: Sequence[Session], asked: Sequence[tuple[Place, str, str]], console: Console
+) -> tuple[dict[str, list[str]], bool]:
+    """The benchmarks that the suite has now, by environment, if sessions of these pairs of commits were made with
+    another suite; and whether some could not be told. They are asked of the newest commit alone."""
+    now = benchmarks.suite(conf)
+    added: dict[str, list[str]] = {}
+    stale: dict[str, Place] = {}
+    for each in asked:
+        suites = {suite for session in _steps(known, [each]) for suite in session.described.values()}
+        if suites and now not in suites:  # earlier versions told no suite
+            stale[each[0].name] = each[0]
+    unknown = False
+    for name, place in stale.items():
+        try:
+            with status(console, "asking for the benchmarks ...") as tell, benchmarks.errors():
+                added[name] = benchmarks.discover(conf, repo, place, asked[-1][-1], tell)
+        except UserError as error:
+            console.print(f"the suite changed since commits were linked: {error}", style="yellow", markup=False)
+            unknown = True
+    return added, unknown
+
+
+def _measured(
+    conf: Any, repo: Any, folder: Path, waiting: Sequence[tuple[Place, str, str, Sequence[str]]],
+    known: Sequence[Session], arguments: argparse.Namespace, console: Console,
+) -> list[Session]:  # fmt: skip
+    """The sessions of these pairs of commits, which are saved one by one."""
+    sessions: list[Session] = []
+    began = time.monotonic()
+    conditions = {**who(), "cpu": cpu_name(), "machine": machine_id(), "packages": None}
+    for at, (place, before, after, keys_left) in enumerate(waiting):
+        if arguments.limit and time.monotonic() - began > arguments.limit:
+            console.print(f"{len(waiting) - at} are left: {arguments.limit:g} s are over", style="yellow")
+            break
+        for session in _linked(
+            conf, repo, place, before, after, keys_left, [*known, *sessions], conditions, arguments, console
+        ):
+            links.save(folder, session)
+            sessions.append(session)
+            show(repo.get_decorated_hash(after, 8), session, console)
+    return sessions
 
 
 def _linked(
@@ -180,14 +245,20 @@ def _pairs(repo: Any, commits: Sequence[str]) -> Iterator[tuple[str, str]]:
             yield repo.get_hash_from_parent(commit), commit
 
 
-def _left(known: Sequence[Session], place: Place, before: str, after: str, only: str) -> list[str] | None:
+def _left(
+    known: Sequence[Session], place: Place, before: str, after: str, only: str, added: Mapping[str, Sequence[str]]
+) -> list[str] | None:
     """The benchmarks that sessions of two commits left, of those that `only` matches; [] for all if there is no session
-    yet, None if nothing is left."""
+    yet, None if nothing is left. `added`: as `_added`."""
     own = _steps(known, [(place, before, after)])
     if not own:
         return []
-    left = [key for key in own[0].unjudged if all(each.why_left(key) for each in own) and re.search(only, key)]
-    return left or None
+
+    def leaves(session: Session, key: str) -> bool:
+        return bool(session.why_left(key) or (session.described and key not in session.described))
+
+    known_keys = dict.fromkeys([*(key for each in own for key in each.unjudged), *added.get(place.name, ())])
+    return [key for key in known_keys if re.search(only, key) and all(leaves(each, key) for each in own)] or None
 
 
 def _steps(known: Sequence[Session], asked: Collection[tuple[Place, str, str]]) -> list[Session]:
@@ -229,6 +300,16 @@ def machine_folder(conf: Any) -> Path:
     return Path(conf.results_dir, machine.machine)
 
 
+class _NeedsDescription(argparse.Action):
+    """An option that a project without a description does not have."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        parser.error(
+            f"{self.option_strings[0]} needs a description of kernels, and this project has none: `kernelwatch "
+            "init` writes one"
+        )
+
+
 def main(name: str, prog: str, arguments: list[str] | None = None) -> int:
     """Run "versus" or "link" in the current folder, that of asv's configuration; the exit code. Raises: UserError."""
     parser = Parser(prog, __doc__)
@@ -252,6 +333,8 @@ def main(name: str, prog: str, arguments: list[str] | None = None) -> int:
         "--budget", type=float, default=BUDGETS[name], metavar="SECONDS",
         help=f"time limit for two commits; the first {LOOKS[0]} turns are always taken (default: {BUDGETS[name]:g})",
     )  # fmt: skip
+    for option in DESCRIBED[name].split():
+        parser.add_argument(f"--{option}", action=_NeedsDescription, nargs="*", help=argparse.SUPPRESS)
     parsed = parser.parse_args(arguments)
     if name == "link" and ".." not in parsed.range and not parsed.range.endswith("!"):
         parsed.range = f"{parsed.range}^!"

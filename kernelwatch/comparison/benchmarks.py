@@ -8,6 +8,8 @@ onto the GPU (comparison/used.py).
 """
 
 import copy
+import errno
+import hashlib
 import itertools
 import json
 import math
@@ -31,15 +33,17 @@ from asv.benchmarks import Benchmarks
 
 from kernelwatch.comparison import used
 from kernelwatch.comparison.linking import NARROW, link_of
-from kernelwatch.comparison.paired import FROM_OUTSIDE, KILLED, Judged, Pairs, Side, Turns
+from kernelwatch.comparison.paired import FROM_OUTSIDE, KILLED, LOOKS, Judged, Pairs, Side, Turns
 from kernelwatch.history.links import ENVIRONMENT, NOT_ASKED, UNDIRECTED, Kind, Link, Session
 from kernelwatch.plan.cells import Cell
 from kernelwatch.system.errors import UserError
+from kernelwatch.system.files import write_whole
 from kernelwatch.timing.record import Measurement
 
 LOWER = ("time", "memory", "peakmemory")  # types of benchmarks whose values are better if they are lower
 TYPES = (*LOWER, "track")  # those that have values
 PLACES = ("versus-1", "versus-2")  # of both sides' environments, whose paths must not differ in length
+ROOM_BYTES = 2**20  # to install any commit takes more
 MODULES = (".py", ".pyc", ".so")  # suffixes of what Python imports
 SKIPPED = "asv skips it (its setup raises NotImplementedError, or its value is NaN)"
 
@@ -82,7 +86,7 @@ class Installed:
     left: Mapping[str, tuple[dict[str, Any], int]] = field(default_factory=dict)
     caches: dict[str, str] = field(default_factory=dict)  # folder of what a setup_cache made, by asv's key of it
     failed_caches: dict[str, str] = field(default_factory=dict)  # why there is none
-    numbers: dict[str, int] = field(default_factory=dict)  # of calls in a sample, as the first turn chose it
+    numbers: dict[str, int] = field(default_factory=dict)  # of calls in a sample, the same on both sides
     of_caches: dict[str, set[Path]] = field(default_factory=dict)  # the files that making these opened
     of_imports: set[Path] = field(default_factory=set)  # those beside modules that importing all suites opened
 
@@ -188,6 +192,7 @@ class BenchmarkTurns(Turns):
     ) -> None:
         self.installed = (base, head)
         self.cells = {cell.key: cell for cell in cells}
+        self.equal: dict[str, list[float]] = {key: [] for key in self.cells}  # values without a ratio, by turn
         pairs = {key: Pairs(cell, left_out=self._absent(key)) for key, cell in self.cells.items()}
         super().__init__((base.side, head.side), pairs, {}, within, narrow)
 
@@ -207,10 +212,23 @@ class BenchmarkTurns(Turns):
             else:
                 seen = {at: self.installed[at].seen(self.cells[key]) for at in order}
                 replies = {at: reply for at, (reply, _) in seen.items()}
+                replies |= self._with_one_number(key)
             self._note(key, replies[0], replies[1])
             if not self.turns:
                 self._compare(key, seen[0][1], seen[1][1])
         self.turns += 1
+
+    def _with_one_number(self, key: str) -> dict[int, tuple[str, float, str]]:
+        """Give both sides the smaller one of the numbers of calls in a sample that they chose, and measure the other
+        side anew; its reply by side. If a call depends on those before it, as on a list that grows, more calls take
+        another time each; and the larger number could take the slower side beyond its timeout."""
+        numbers = [installed.numbers.get(key) for installed in self.installed]
+        if None in numbers or numbers[0] == numbers[1]:
+            return {}
+        fewest = min(filter(None, numbers))
+        at = 1 - numbers.index(fewest)
+        self.installed[at].numbers[key] = fewest
+        return {at: self.installed[at].measure(self.cells[key])}
 
     def open(self, key: str) -> bool:
         return super().open(key) and not self.pairs[key].is_alike
@@ -231,20 +249,20 @@ class BenchmarkTurns(Turns):
             codes = [installed.on_gpu(self.cells[key]) for installed in self.installed]
         if codes[0] is not None and codes[0] == codes[1]:
             self.pairs[key].launches = (f"{files[0]}{codes[0]}",) * 2
+            if self.equal[key]:
+                self.pairs[key].left_out = self._unchanged(key)
 
     def _note(self, key: str, before: tuple[str, float, str], after: tuple[str, float, str]) -> None:
         pairs, names = self.pairs[key], [side.name for side in self.sides]
         (old, old_value, old_why), (new, new_value, new_why) = before, after
         if old == new == "ok":
-            pairs.left_out = _without_ratio(old_value, new_value)
-            if not pairs.left_out:
-                pairs.measurements[self.turns] = _measurement(old_value), _measurement(new_value)
+            self._note_values(key, old_value, new_value)
         elif new == "failed":
-            word = "cannot tell" if old == "failed" and not pairs.measurements else "failed"
+            word = "cannot tell" if old == "failed" and not (pairs.measurements or self.equal[key]) else "failed"
             pairs.left_out = Judged(word, f"it fails on both sides: {new_why}" if word == "cannot tell" else new_why)
-        elif old == new:
+        elif old == new and not (pairs.measurements or self.equal[key]):
             pairs.left_out = Judged("n/a", new_why)
-        elif pairs.measurements:
+        elif pairs.measurements or self.equal[key]:
             pairs.left_out = Judged(
                 "cannot tell", f"{names[0]}: {old_why}" if new == "ok" else f"{names[1]}: {new_why}"
             )
@@ -254,6 +272,25 @@ class BenchmarkTurns(Turns):
             pairs.alone_s = new_value
         else:
             pairs.left_out = Judged("gone", f"{names[1]}: {new_why}")
+
+    def _note_values(self, key: str, old: float, new: float) -> None:
+        """Values that are equal and have no ratio, such as 0, take as many turns as others before they are unchanged:
+        those of one turn say nothing of what differs from turn to turn."""
+        pairs, equal = self.pairs[key], self.equal[key]
+        if old > 0 and new > 0 and not equal:
+            pairs.measurements[self.turns] = _measurement(old), _measurement(new)
+        elif old == new <= 0 and not pairs.measurements:
+            equal.append(new)
+            if len(equal) >= max(LOOKS[0], self.cells[key].rounds):
+                pairs.left_out = self._unchanged(key)
+        elif pairs.measurements or equal:
+            least = min(old, new, *equal)
+            pairs.left_out = Judged("cannot tell", f"some of its values, such as {least:g}, have no ratio")
+        else:
+            pairs.left_out = Judged("cannot tell", f"its value changed from {old:g} to {new:g}, which is no ratio")
+
+    def _unchanged(self, key: str) -> Judged:
+        return Judged("no change", f"its value is {self.equal[key][-1]:g} on both sides")
 
     def verdict(self, key: str) -> Judged:
         judged = super().verdict(key)
@@ -276,15 +313,6 @@ class BenchmarkTurns(Turns):
 
 def _measurement(value: float) -> Measurement:
     return {"process": 0, "seconds": value}  # whatever its unit: a ratio has none
-
-
-def _without_ratio(old: float, new: float) -> Judged | None:
-    """The verdict on two values that have no ratio; None if they have one."""
-    if old > 0 and new > 0:
-        return None
-    if old == new:
-        return Judged("no change", f"its value is {old:g} on both sides")
-    return Judged("cannot tell", f"its value changed from {old:g} to {new:g}, which is no ratio")
 
 
 def cells_of(*sides: Installed) -> list[Benchmark]:
@@ -359,6 +387,8 @@ def _installed(conf: Any, repo: Any, side: Side, place: Any, only: str) -> Insta
     try:
         place.install_project(conf, repo, side.tree)
     except (util.UserError, util.ProcessError) as error:
+        if why := _no_room(Path(place._path), error):
+            raise UserError(f"asv cannot install {side.name} into {place._path}: {why}") from None
         return Installed(side, place, broken=f"it cannot be installed: {error_text(error)}")
     Benchmarks.check_tree(conf.benchmark_dir)
     files: set[Path] = set()
@@ -406,9 +436,30 @@ def _entries(chosen: Any, place: Any) -> dict[str, tuple[dict[str, Any], int]]:
     return entries
 
 
+def _said(error: Exception) -> list[str]:
+    """What a program of asv's said, and asv itself."""
+    return [getattr(error, "stderr", None) or "", getattr(error, "stdout", None) or "", str(error)]
+
+
 def error_text(error: Exception) -> str:
-    told = [getattr(error, "stderr", None) or "", getattr(error, "stdout", None) or "", str(error)]
-    return next((line for line in map(last_line, told) if line), type(error).__name__)
+    """The line of an error that says why. git gives advice below it."""
+    fatal = [line for text in _said(error) for line in text.splitlines() if line.startswith("fatal: ")]
+    return next((line for line in [*fatal[:1], *map(last_line, _said(error))] if line), type(error).__name__)
+
+
+def _no_room(folder: Path, error: Exception) -> str:
+    """Why an installation may have failed that says nothing of the commit, "" if nothing is known: no room in the
+    environment or for temporary files. What failed may have removed its files since, and what it said need not tell."""
+    told = "\n".join(_said(error))
+    if why := next((why for why in map(os.strerror, (errno.ENOSPC, errno.EDQUOT)) if why in told), ""):
+        return why
+    for place in (folder, Path(tempfile.gettempdir())):
+        try:
+            with tempfile.TemporaryFile(dir=place) as file:
+                file.write(bytes(ROOM_BYTES))
+        except OSError as refused:
+            return f"{refused.strerror}: {place}"
+    return ""
 
 
 @contextmanager
@@ -432,6 +483,7 @@ class Report:
 
     names: tuple[str, str]
     what: str
+    notes: list[str] = field(default_factory=list)
     turns: dict[str, BenchmarkTurns] = field(default_factory=dict)
     broken: dict[str, tuple[str, str]] = field(default_factory=dict)
     whole: bool = False  # the comparison was not interrupted
@@ -541,8 +593,7 @@ def link(
     tell(f"{place.name}: installing {before[:8]} and {after[:8]} ...")
     base, head = place.install(conf, repo, (before[:8], after[:8]), (before, after), only)
     found = cells_of(base, head)
-    if not Path(Benchmarks.get_benchmark_file_path(conf.results_dir)).exists():  # `asv publish` needs it
-        Benchmarks(conf, head.discovered or base.discovered).save()
+    _list(conf, head.discovered or base.discovered)
     asked = [cell for cell in found if cell.higher_is_better is not None and (not cells or cell.key in cells)]
     turns = BenchmarkTurns(base, head, asked, narrow=NARROW)
     unjudged = {base.side.name: base.broken} if base.broken else {}
@@ -560,9 +611,12 @@ def link(
             unjudged[key] = f"{judged.word}: {judged.why}"
         elif found_link := link_of(pairs):
             links.append(_as_rate(found_link) if turns.cells[key].higher_is_better else found_link)
+    listed: dict[str, str] = {}
     if kind == "step":
         left = cells_of(*(replace(each, entries=each.left) for each in (base, head)))
-        unjudged |= {cell.key: f"it was {NOT_ASKED}" for cell in left}
+        listed = dict.fromkeys(sorted({*cells, *(cell.key for cell in (*found, *left))}), suite(conf))
+        beyond = {cell.key for cell in (*found, *left)} - {cell.key for cell in asked}
+        unjudged |= {key: f"it was {NOT_ASKED}" for key in sorted(beyond)}
         unjudged |= {cell.key: UNDIRECTED for cell in (*found, *left) if cell.higher_is_better is None}
     return Session(
         kind,
@@ -577,7 +631,45 @@ def link(
         tuple(told["new"]),
         tuple(told["gone"]),
         unjudged,
+        described=listed,
     )
+
+
+def suite(conf: Any) -> str:
+    """A hash of the files of the suite in the checkout, without what asv makes."""
+    folder, whole = Path(conf.benchmark_dir).absolute(), hashlib.sha256()
+    made = [Path(each).absolute() for each in (conf.env_dir, conf.results_dir, conf.html_dir)]
+    for path in sorted(folder.rglob("*")):
+        if path.is_file() and "__pycache__" not in path.parts and not any(map(path.is_relative_to, made)):
+            whole.update(f"{path.relative_to(folder)} {hashlib.sha256(path.read_bytes()).hexdigest()}\n".encode())
+    return whole.hexdigest()[:16]
+
+
+def discover(conf: Any, repo: Any, place: Place, commit: str, tell: Callable[[str], None]) -> list[str]:
+    """Write the list of a commit's benchmarks, if nothing was measured that would tell them; their keys. Raises:
+    UserError."""
+    tell(f"{place.name}: installing {commit[:8]} ...")
+    installed = _installed(conf, repo, Side(commit[:8], commit), place.environments[1], "")
+    if installed.broken:
+        raise UserError(f"asv finds no benchmarks in {commit[:8]}: {installed.broken}")
+    _list(conf, installed.discovered)
+    return [cell.key for cell in cells_of(installed)]
+
+
+def _list(conf: Any, discovered: Sequence[dict[str, Any]]) -> None:
+    """Add benchmarks to asv's list, which `asv publish` needs: it knows no other ones. Those that it has stay as they
+    are, since asv shows no results of another version of a benchmark. It is written as a whole: asv's own writer leaves
+    half of it on a full disk, and publishes nothing any more. Raises: UserError, OSError."""
+    path = Path(Benchmarks.get_benchmark_file_path(conf.results_dir))
+    known = util.load_json(str(path), api_version=Benchmarks.api_version) if path.exists() else {}
+    fresh = {each["name"]: each for each in discovered if each["name"] not in known}
+    if path.exists() and not fresh:
+        return
+    own = copy.copy(conf)
+    with tempfile.TemporaryDirectory() as own.results_dir:
+        Benchmarks(own, [*known.values(), *fresh.values()]).save()
+        text = Path(Benchmarks.get_benchmark_file_path(own.results_dir)).read_text(encoding="utf-8")
+    write_whole(path, text)
 
 
 def _as_rate(link: Link) -> Link:

@@ -76,6 +76,12 @@ def _quantile(freedom: int, chance: float) -> float:
     return quantile(1 - chance / 2, freedom)
 
 
+def _center(values: Values) -> Values:
+    """The level around each point: the median of WIDE points, mirrored at both ends. Of points too few to be mirrored
+    once, it is their median: a moving one would count some of them three times, and move where the level does not."""
+    return smooth(values, WIDE) if len(values) > WIDE // 2 else np.full(len(values), median(values))
+
+
 class Window:
     """A part of a series, on a scale on which differences are relative, without what moved many series, and without
     the drift that its canary shows.
@@ -199,7 +205,7 @@ class Window:
             if end <= self.first or end - low < LEAST:
                 continue
             deviations = np.maximum(self.noise[start:end], FLOOR / PRICE)
-            center = smooth(self.x[start:end], WIDE)
+            center = _center(self.x[start:end])
             values = np.clip(self.x[start:end], center - PRICE * deviations, center + PRICE * deviations)
             steps = np.sort(np.abs(np.diff(values)) / deviations[1:])
             usual = steps[: len(steps) - len(steps) // STEPS]  # a step in STEPS points changes nothing

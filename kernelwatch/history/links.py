@@ -82,7 +82,8 @@ class Session:
     `represented`: how many cells have a binary that is the same on both sides, and whose host code differs: one cell of
     each rung was measured for them.
     `new`, `gone`: the cells that only one side has; `unjudged`: why a changed launch has no link, by cell or rung.
-    `described`: by changed rung, a hash of the cells that the description gave it, and of which this session tells.
+    `described`: by changed rung, a hash of the cells that the description gave it, and of which this session tells; of
+    a project without a description, by each benchmark that its suite had, a hash of that suite.
     `environments`: of two environments, the packages that differ, with both versions, "" where there is none.
     """
 

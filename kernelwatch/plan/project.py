@@ -244,14 +244,24 @@ def find_root(start: Path) -> Path:
 
 def read_configuration(root: Path) -> dict[str, Any]:
     """Read asv's configuration, which may hold comments. Raises: UserError."""
+    path = root / CONFIGURATION
+    try:
+        found = _json(path)
+    except ValueError as error:
+        raise UserError(f"{path} is not valid JSON: {str(error).replace('<string>:', 'line ')}") from None
+    if not isinstance(found, dict):
+        raise UserError(f"{path} must hold one JSON object, {{...}}; got {found!r:.80}")
+    return found
+
+
+def _json(path: Path) -> Any:
+    """The value in a file of JSON with comments, as asv reads it. Raises: ValueError."""
+    text = path.read_text(encoding="utf-8")
     with suppress(ValueError):  # without comments, as mostly: importing asv takes longer than most commands
-        return dict(json.loads((root / CONFIGURATION).read_text(encoding="utf-8")))
+        return json.loads(text)
     from asv import util
 
-    try:
-        return dict(util.load_json(str(root / CONFIGURATION), js_comments=True))
-    except util.UserError as error:
-        raise UserError(str(error)) from None
+    return util.load_json(str(path), js_comments=True)
 
 
 @dataclass(frozen=True)

@@ -45,6 +45,7 @@ def _lines(report: Report) -> Iterator[str]:
         for why, keys in by_reason(named.items()).items():
             name = keys[0] if len(keys) == 1 else f"{len(keys)} benchmarks ({keys[0]}, ...)"
             yield f"{word}: {name}: {why}"
+    yield from (f"note: {note}" for note in report.notes)
     if taken := max((turns.turns for turns in report.turns.values()), default=0):
         yield (
             f"{taken} turns; intervals are in percent or factors, and hold for all benchmarks together in "
